@@ -1,0 +1,10 @@
+//! Moves live stateful objects between nodes while messages keep arriving.
+
+pub mod fence;
+pub mod id;
+mod rope;
+pub mod store;
+pub mod time;
+pub mod wire;
+
+pub use rope::Rope;

@@ -1,0 +1,5 @@
+//! The authority store as data: commands and replies, records, and the plans that turn decisions into batches.
+
+mod command;
+
+pub use command::*;
