@@ -1,5 +1,7 @@
 //! The authority store as data: commands and replies, records, and the plans that turn decisions into batches.
 
 mod command;
+pub mod plan;
+pub mod record;
 
 pub use command::*;
