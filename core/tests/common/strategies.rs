@@ -1,0 +1,1 @@
+//! Strategies for all values of the wire.
