@@ -1,5 +1,13 @@
 //! The bytes that other runtimes of the protocol agree on, and those that an independent encoder made: every record
 //! decodes to the fields that the vector names and encodes to its bytes again.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    missing_docs,
+    reason = "a test may fail"
+)]
 
 mod common;
 

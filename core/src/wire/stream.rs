@@ -14,8 +14,8 @@ use crate::state::Captured;
 use crate::time::UnixMillis;
 use bytes::Bytes;
 
-/// From this many bytes on, combining two checksums is cheaper than running over the bytes.
-const COMBINE_FROM: usize = 16 * 1024;
+/// From this many bytes on, combining two checksums (20 to 40 microseconds) is cheaper than running over the bytes.
+const COMBINE_FROM: usize = 512 * 1024;
 
 /// Everything that the logical stream of one move holds. Every vector is sorted and unique by its keys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
