@@ -15,7 +15,7 @@ use common::strategies::{frozen, record, rope};
 use common::vectors::Vectors;
 use proptest::prelude::*;
 use rehome::Rope;
-use rehome::wire::{Frames, FrozenRecord, Record, decode, encode, encode_frozen, frozen_crc};
+use rehome::wire::{Frames, FrozenRecord, Record, decode, decode_frame, encode, encode_frozen, frozen_crc};
 
 /// The same frames in one piece each, as a connection's read buffer holds them.
 fn flat(frames: &Frames) -> Frames {
@@ -41,6 +41,9 @@ proptest! {
         let decoded = decode(frames.clone()).unwrap();
         prop_assert_eq!(&decoded, &record);
         prop_assert_eq!(&decode(flat(&frames)).unwrap(), &record);
+        if let Some(frame) = frames.iter().next().filter(|_| frames.len() == 1) {
+            prop_assert_eq!(&decode_frame(frame.to_bytes()).unwrap(), &record);
+        }
         // The bytes are canonical: what decodes encodes to the same again.
         prop_assert_eq!(encode(&decoded).unwrap(), frames);
     }

@@ -158,21 +158,36 @@ pub fn encode(record: &Record) -> Result<Frames, EncodeError> {
 /// are `payload` and below.
 pub fn decode(frames: Frames) -> Result<Record, DecodeError> {
     let mut frames = frames.into_iter();
-    let wrong = DecodeError { kind: DecodeErrorKind::WrongFrames, offset: 0, field: "frames" };
-    let mut reader = Reader::new(frames.next().ok_or(wrong)?);
+    let first = frames.next().ok_or(WRONG_FRAMES)?;
     let payload = frames.next();
     if frames.next().is_some() {
-        return Err(wrong);
+        return Err(WRONG_FRAMES);
     }
+    any_record(Reader::new(first), payload)
+}
+
+/// The record that one frame in one piece holds: [`decode`] without a list of frames and pieces, for the records of
+/// every message.
+///
+/// # Errors
+/// As [`decode`].
+pub fn decode_frame(frame: Bytes) -> Result<Record, DecodeError> {
+    any_record(Reader::of_piece(frame), None)
+}
+
+const WRONG_FRAMES: DecodeError = DecodeError { kind: DecodeErrorKind::WrongFrames, offset: 0, field: "frames" };
+
+#[inline]
+fn any_record(mut reader: Reader, payload: Option<Rope>) -> Result<Record, DecodeError> {
     match reader.u16("magic")? {
-        PUBLISHED_MAGIC => published(reader, payload, wrong),
-        super::link::LINK_MAGIC if payload.is_some() => Err(wrong),
+        PUBLISHED_MAGIC => published(reader, payload),
+        super::link::LINK_MAGIC if payload.is_some() => Err(WRONG_FRAMES),
         super::link::LINK_MAGIC => reader.link().map(Record::Link),
         _ => Err(Reader::error(0, DecodeErrorKind::InvalidHead, "magic")),
     }
 }
 
-fn published(mut reader: Reader, payload: Option<Rope>, wrong: DecodeError) -> Read<Record> {
+fn published(mut reader: Reader, payload: Option<Rope>) -> Read<Record> {
     let at = reader.offset();
     if reader.u8("major version")? != PUBLISHED_MAJOR {
         return Err(Reader::error(at, DecodeErrorKind::InvalidHead, "major version"));
@@ -186,7 +201,7 @@ fn published(mut reader: Reader, payload: Option<Rope>, wrong: DecodeError) -> R
         return Err(Reader::error(at, DecodeErrorKind::InvalidFlags, "flags"));
     }
     if payload.is_some() && command != command::REPLY_RELAY {
-        return Err(wrong);
+        return Err(WRONG_FRAMES);
     }
     let mut record = body(&mut reader)?;
     reader.done()?;

@@ -44,21 +44,21 @@ impl Reader {
         self.checked("binding generation", BindingGeneration::new)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn node(&mut self) -> Read<NodeFence> {
         let rid = self.rid("node rid")?;
         let generation = self.checked("node generation", NodeGeneration::new)?;
         Ok(NodeFence { rid, generation })
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn owner(&mut self) -> Read<OwnerPair> {
         let owner = self.text8("owner id").map(OwnerId::from)?;
         Ok(OwnerPair { owner, lease: self.lease()? })
     }
 
     /// Node first, then owner: targets, session owners and sources of messages.
-    #[inline]
+    #[inline(always)]
     pub(super) fn peer(&mut self) -> Read<PeerFence> {
         let node = self.node()?;
         Ok(PeerFence { node, owner: self.owner()? })
@@ -119,7 +119,7 @@ impl Reader {
         Ok(object)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn route(&mut self) -> Read<RouteFence> {
         let object = self.object_id()?;
         let generation = self.object_generation()?;

@@ -130,7 +130,7 @@ impl Reader {
     }
 
     /// A record that must be a message.
-    #[inline]
+    #[inline(always)]
     pub(super) fn message(&mut self) -> Read<Message> {
         let at = self.offset();
         match message_kind(self.u8("record kind")?) {
@@ -139,6 +139,7 @@ impl Reader {
         }
     }
 
+    #[inline(always)]
     fn message_body(&mut self, way: Way, request: bool) -> Read<Message> {
         let source = self.source()?;
         let metadata = if self.flag("metadata")? {
@@ -168,6 +169,7 @@ impl Reader {
         Ok(Message { source, metadata, operation, reply, to, payload: self.envelope()? })
     }
 
+    #[inline(always)]
     fn source(&mut self) -> Read<SourceIdentity> {
         let case = self.enter("source")?;
         let node = self.peer()?;
@@ -188,6 +190,7 @@ impl Reader {
         Ok(SourceIdentity { node, sender })
     }
 
+    #[inline(always)]
     pub(super) fn envelope(&mut self) -> Read<Payload> {
         let case = self.enter_envelope(ENVELOPE, "payload")?;
         let name = self.text8("packet name")?;

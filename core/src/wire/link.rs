@@ -50,7 +50,7 @@ pub(super) fn payload_len(record: &LinkRecord) -> usize {
 
 impl Reader {
     /// The rest of a link record after its magic.
-    #[inline]
+    #[inline(always)]
     pub(super) fn link(&mut self) -> Read<LinkRecord> {
         let at = self.offset();
         if self.u8("link version")? != LINK_VERSION {
@@ -67,7 +67,7 @@ impl Reader {
         Ok(record)
     }
 
-    #[inline]
+    #[inline(always)]
     fn ordered(&mut self) -> Read<Ordered> {
         let at = self.offset();
         Ok(match self.u8("ordered kind")? {
@@ -87,7 +87,7 @@ impl Reader {
         if hops > HOPS_MAX { Err(Self::invalid(at, "hops")) } else { Ok(hops) }
     }
 
-    #[inline]
+    #[inline(always)]
     fn delivery(&mut self) -> Read<Box<Delivery>> {
         let hops = self.hops()?;
         let deadline = if self.flag("deadline")? { Some(UnixMillis(self.u64("deadline")?)) } else { None };

@@ -3,7 +3,7 @@
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use rehome::wire::{LinkRecord, Record, decode, encode};
+//! use rehome::wire::{LinkRecord, Record, decode, decode_frame, encode};
 //!
 //! let record = Record::Link(LinkRecord::Ack { received: 7 });
 //! let frames = encode(&record)?;
@@ -24,7 +24,7 @@ mod record;
 mod stream;
 mod writer;
 
-pub use control::{CHUNKS_MAX, Frames, HOPS_MAX, decode, encode};
+pub use control::{CHUNKS_MAX, Frames, HOPS_MAX, decode, decode_frame, encode};
 pub use error::{DecodeError, DecodeErrorKind, EncodeError};
 pub use frozen::{METADATA_MAX, encode_frozen, frozen_crc};
 pub use key::{AUTHORITY_PREFIX, KeyError, authority_key, parse_authority_key};

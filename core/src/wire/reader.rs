@@ -39,6 +39,13 @@ impl Reader {
         Self { end: available, ..Self::partial(input) }
     }
 
+    /// Reads one whole piece.
+    #[inline]
+    pub(super) fn of_piece(piece: Bytes) -> Self {
+        let available = piece.len();
+        Self { piece, rest: Rope::new(), offset: 0, end: available, available, want: None }
+    }
+
     /// Reads `input`, of which more may come: [`Reader::want`] tells a field that is not there yet from one that is
     /// cut off.
     pub(super) fn partial(mut input: Rope) -> Self {
@@ -79,7 +86,7 @@ impl Reader {
     }
 
     /// Checks that `count` bytes are there, before anything is allocated for them.
-    #[inline]
+    #[inline(always)]
     fn need(&mut self, count: usize, field: &'static str) -> Read<()> {
         if count <= self.end.min(self.available).saturating_sub(self.offset) {
             Ok(())
@@ -96,7 +103,7 @@ impl Reader {
         Err(Self::error(self.offset, DecodeErrorKind::TruncatedField, field))
     }
 
-    #[inline]
+    #[inline(always)]
     fn array<const N: usize>(&mut self, field: &'static str) -> Read<[u8; N]> {
         self.need(N, field)?;
         let array = match self.piece.first_chunk::<N>() {
@@ -132,22 +139,22 @@ impl Reader {
         array
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn u8(&mut self, field: &'static str) -> Read<u8> {
         self.array::<1>(field).map(|[byte]| byte)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn u16(&mut self, field: &'static str) -> Read<u16> {
         self.array(field).map(u16::from_be_bytes)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn u32(&mut self, field: &'static str) -> Read<u32> {
         self.array(field).map(u32::from_be_bytes)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn u64(&mut self, field: &'static str) -> Read<u64> {
         self.array(field).map(u64::from_be_bytes)
     }
@@ -179,7 +186,7 @@ impl Reader {
     }
 
     /// A u64 that `check` accepts.
-    #[inline]
+    #[inline(always)]
     pub(super) fn checked<T, E>(&mut self, field: &'static str, check: impl FnOnce(u64) -> Result<T, E>) -> Read<T> {
         let at = self.offset;
         check(self.u64(field)?).map_err(|_| Self::invalid(at, field))
