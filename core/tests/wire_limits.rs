@@ -13,9 +13,11 @@ mod common;
 use bytes::Bytes;
 use common::vectors::{Vectors, bytes_of, load};
 use rehome::Rope;
+use rehome::id::{OperationId, ReplyRoute};
 use rehome::wire::{
-    Data, DecodeErrorKind, EncodeError, FailureCode, Frames, FrozenRecord, LinkRecord, Message, Ordered, Outcome,
-    Record, Reply, StreamDecoder, TerminalResult, decode, encode, encode_frozen, frozen_crc,
+    Data, DecodeErrorKind, Delivery, Destination, EncodeError, FailureCode, FollowNotice, Frames, FrozenRecord,
+    LinkRecord, Message, Ordered, Outcome, Record, Reply, StreamDecoder, TerminalResult, decode, decode_frame, encode,
+    encode_frozen, frozen_crc,
 };
 
 fn vector(name: &str) -> Bytes {
@@ -129,7 +131,7 @@ fn metadata_has_at_most_1024_bytes() {
 
 #[test]
 fn a_request_has_an_operation_and_a_reply_route() {
-    let zero = Message { operation: rehome::id::OperationId::NONE, ..message() };
+    let zero = Message { operation: OperationId::NONE, ..message() };
     let error = encode_frozen(&FrozenRecord::Known(Box::new(zero))).unwrap_err();
     assert_eq!(error, EncodeError::Invalid { field: "operation id" });
     let bytes = vector("data");
@@ -172,13 +174,135 @@ fn values_out_of_their_bounds_are_not_encoded() {
     }
     let reply = |result, detail: &str| {
         let outcome = Outcome::Failure { result: TerminalResult(result), failure: 0, detail: detail.into() };
-        let (operation, reply_route) = (rehome::id::OperationId(1), rehome::id::ReplyRoute(1));
+        let (operation, reply_route) = (OperationId(1), ReplyRoute(1));
         let body = Ordered::Reply(Reply { operation, reply_route, outcome });
         encode(&Record::Link(LinkRecord::Ordered { sequence: 0, body }))
     };
     assert!(reply(101, &"d".repeat(1024)).is_ok());
     assert!(reply(101, &"d".repeat(1025)).is_err());
     assert_eq!(reply(0, "").unwrap_err(), EncodeError::Invalid { field: "terminal result" });
+}
+
+/// The bytes of `record`, which has one frame, with `to` at `at` bytes from the start or, if negative, from the end.
+fn patched(record: &Record, at: isize, to: &[u8]) -> Vec<u8> {
+    let mut bytes = encode(record).unwrap().iter().next().unwrap().to_bytes().to_vec();
+    let at = if at < 0 { bytes.len() - at.unsigned_abs() } else { at.unsigned_abs() };
+    bytes[at..at + to.len()].copy_from_slice(to);
+    bytes
+}
+
+/// Kind and field of the refusal.
+fn refusal(bytes: Vec<u8>) -> (DecodeErrorKind, &'static str) {
+    let error = decode_frame(bytes.into()).unwrap_err();
+    (error.kind, error.field)
+}
+
+#[test]
+fn a_prepare_announces_a_stream() {
+    let prepare = decode(vector("prepare").into()).unwrap();
+    let invalid = |field| (DecodeErrorKind::InvalidField, field);
+    assert_eq!(refusal(patched(&prepare, -24, &[0; 8])), invalid("total length"));
+    assert_eq!(refusal(patched(&prepare, -16, &[0; 4])), invalid("chunk count"));
+    assert_eq!(refusal(patched(&prepare, -16, &4097_u32.to_be_bytes())), invalid("chunk count"));
+    assert!(decode_frame(patched(&prepare, -16, &4096_u32.to_be_bytes()).into()).is_ok());
+}
+
+#[test]
+fn a_relay_answers_an_operation() {
+    for (name, at) in [("reply.relay", 5), ("reply.relay.ack", -54)] {
+        let relay = decode(vector(name).into()).unwrap();
+        let bytes = patched(&relay, at, &[0; 16]);
+        assert_eq!(refusal(bytes), (DecodeErrorKind::InvalidField, "operation id"), "{name}");
+    }
+    // The union case of a relayed reply is 2, and no other.
+    let relay = decode(vector("reply.relay").into()).unwrap();
+    assert_eq!(refusal(patched(&relay, 29, &[1])), (DecodeErrorKind::InvalidField, "relay"));
+}
+
+#[test]
+fn a_follow_notice_has_one_to_eight_hops() {
+    let Destination::Spot(route) = message().to else { panic!() };
+    let notice = |hops, operation, reply_route| FollowNotice {
+        source: route.clone(),
+        target: route.clone(),
+        hops,
+        queued_messages: u32::MAX,
+        queued_bytes: 0,
+        operation: OperationId(operation),
+        reply_route: ReplyRoute(reply_route),
+    };
+    let good = Record::FollowNotice(notice(8, 1, 2));
+    assert_eq!(decode(encode(&good).unwrap()).unwrap(), good);
+    assert!(encode(&Record::FollowNotice(notice(1, 0, 0))).is_ok());
+    for bad in [notice(0, 1, 2), notice(9, 1, 2), notice(1, 0, 2)] {
+        assert!(encode(&Record::FollowNotice(bad)).is_err());
+    }
+    let invalid = |field| (DecodeErrorKind::InvalidField, field);
+    assert_eq!(refusal(patched(&good, -33, &[0])), invalid("hop count"));
+    assert_eq!(refusal(patched(&good, -33, &[9])), invalid("hop count"));
+    assert_eq!(refusal(patched(&good, -24, &[0; 16])), invalid("operation id"));
+    // The envelope's version and length.
+    assert_eq!(refusal(patched(&good, 5, &[2])), invalid("notice"));
+    let len = u32::try_from(patched(&good, 0, &[]).len() - 10).unwrap();
+    assert_eq!(refusal(patched(&good, 6, &(len - 1).to_be_bytes())), (DecodeErrorKind::TruncatedField, "reply route"));
+    assert_eq!(refusal(patched(&good, 6, &(len + 1).to_be_bytes())), (DecodeErrorKind::TruncatedField, "notice"));
+}
+
+#[test]
+fn a_case_is_read_to_its_end_and_no_further() {
+    let ready = decode(vector("ready").into()).unwrap();
+    // Before the role: the object's case of 0x17 bytes. One less cuts its last field, one more takes the role in.
+    assert_eq!(refusal(patched(&ready, -25, &[0x16])), (DecodeErrorKind::TruncatedField, "owner generation"));
+    assert_eq!(refusal(patched(&ready, -25, &[0x18])), (DecodeErrorKind::TrailingByte, "object"));
+    assert_eq!(refusal(patched(&ready, -26, &[0xFF])), (DecodeErrorKind::TruncatedField, "object"));
+}
+
+#[test]
+fn a_store_version_has_one_to_4096_bytes() {
+    let ready = vector("ready");
+    let at = ready.windows(9).position(|window| window == b"\0\x07store-3").unwrap();
+    let with = |len: usize| {
+        let version = "v".repeat(len);
+        let len = u16::try_from(len).unwrap().to_be_bytes();
+        [&ready[..at], &len, version.as_bytes(), &ready[at + 9..]].concat()
+    };
+    assert!(decode_frame(with(4096).into()).is_ok());
+    assert_eq!(refusal(with(4097)), (DecodeErrorKind::TooLong, "expected store version"));
+    assert_eq!(refusal(with(0)), (DecodeErrorKind::InvalidField, "expected store version"));
+}
+
+#[test]
+fn link_records_keep_their_bounds() {
+    let link = |body| Record::Link(LinkRecord::Ordered { sequence: 0, body });
+    let actor = |message: Message| {
+        let Destination::Spot(route) = message.to else { panic!() };
+        Message { to: Destination::Actor(route), ..message }
+    };
+    let deliver = |message, hops| link(Ordered::Deliver(Box::new(Delivery { message, deadline: None, hops })));
+    let good = deliver(actor(message()), 8);
+    assert_eq!(decode(encode(&good).unwrap()).unwrap(), good);
+    assert!(encode(&deliver(actor(message()), 9)).is_err());
+    let invalid = |field| (DecodeErrorKind::InvalidField, field);
+    // Head 4, sequence 8, kind 1, then hops.
+    assert_eq!(refusal(patched(&good, 13, &[9])), invalid("hops"));
+    assert_eq!(refusal(patched(&good, 12, &[7])), (DecodeErrorKind::UnknownCommand, "ordered kind"));
+    // Only actors and spots have messages delivered; kinds that are not run here do not travel this way.
+    let node = Message { to: Destination::Node, ..message() };
+    assert_eq!(encode(&deliver(node.clone(), 0)).unwrap_err(), EncodeError::Invalid { field: "destination" });
+    let node = encode_frozen(&FrozenRecord::Known(Box::new(node))).unwrap().to_bytes();
+    let head = patched(&good, 13, &[0])[..15].to_vec();
+    assert_eq!(refusal([&head[..], &node].concat()), invalid("destination"));
+    assert_eq!(refusal([&head[..], &[7, 1, 2]].concat()), invalid("record kind"));
+
+    let outcome = Outcome::Failure { result: TerminalResult(101), failure: 0, detail: "d".repeat(1024).into() };
+    let reply = link(Ordered::Reply(Reply { operation: OperationId(1), reply_route: ReplyRoute(1), outcome }));
+    let detail = -1024 - 2;
+    assert_eq!(refusal(patched(&reply, detail - 8, &[0; 4])), invalid("terminal result"));
+    assert_eq!(refusal(patched(&reply, detail, &[4, 1])), (DecodeErrorKind::TooLong, "detail"));
+    assert_eq!(refusal(patched(&reply, -1, &[0xFF])), invalid("detail"));
+    let taken = link(Ordered::Taken { operation: OperationId(1) });
+    assert_eq!(refusal(patched(&taken, -16, &[0; 16])), invalid("operation id"));
+    assert!(encode(&link(Ordered::MarkerBack { marker: OperationId::NONE })).is_err());
 }
 
 /// The most address space that this process had so far, in KiB: an allocation shows there even if it is never used.
