@@ -1,8 +1,10 @@
 //! Moves live stateful objects between nodes while messages keep arriving.
 
+pub mod chunk;
 pub mod fence;
 pub mod id;
 mod rope;
+pub mod state;
 pub mod store;
 pub mod time;
 pub mod wire;

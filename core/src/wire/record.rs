@@ -285,7 +285,7 @@ pub struct TerminalResult(pub u32);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum FrozenRecord {
     /// A record of a known kind.
-    Known(Message),
+    Known(Box<Message>),
     /// Kinds 7, 8 and 11 to 14, which no object here runs, and kinds that this version does not know.
     Opaque {
         /// The kind byte.
@@ -399,7 +399,7 @@ pub enum LinkRecord {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Ordered {
     /// A message for an object, with what the published form cannot carry.
-    Deliver(Delivery),
+    Deliver(Box<Delivery>),
     /// The receiver is responsible for the message now.
     Taken {
         /// The message.
