@@ -13,7 +13,7 @@ const FIRST: usize = 512;
 const KEEP_FROM: usize = 4 * 1024;
 
 /// A captured state.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Captured {
     /// Its bytes.
     pub rope: Rope,

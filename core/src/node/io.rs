@@ -453,7 +453,7 @@ pub enum RefusedReason {
 }
 
 /// Why the source kept an object that had been stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KeptReason {
     /// A turn ran too long for the seal.
     SealTimeout,

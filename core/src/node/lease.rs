@@ -2,8 +2,8 @@
 //! the node decides whether it is allowed to.
 
 use super::event::{Event, OverReason};
-use super::io::{StoreAnswer, Ticket};
-use super::{Node, Purpose, TimerKey};
+use super::io::Ticket;
+use super::{Node, Purpose, StoreAnswer, TimerKey};
 use crate::fence::{OwnerPair, PeerFence};
 use crate::id::StoreVersion;
 use crate::store::plan;

@@ -40,7 +40,7 @@ use objects::{Hosted, Work};
 use peers::Peer;
 use relays::Relay;
 use routes::{Origin, Parcel, Request, Route};
-use stages::{Stage, Terminals};
+use stages::{Stage as Staged, Terminals};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use timers::Timers;
 
@@ -81,7 +81,7 @@ pub struct Node {
     deletes_paused: Vec<(TenureKey, CallId)>,
     moves: BTreeMap<RelocationId, Move>,
     move_calls: BTreeMap<CallId, RelocationId>,
-    stages: BTreeMap<RelocationId, Stage>,
+    stages: BTreeMap<RelocationId, Staged>,
     stage_keys: BTreeMap<TenureKey, Vec<RelocationId>>,
     terminals: Terminals,
     follows: BTreeMap<TenureKey, Follow>,

@@ -398,7 +398,7 @@ impl Node {
         for (order, item) in (1u64..).zip(hosted.mailbox.iter().take(saved)) {
             if let Item::Work(waiting) = item {
                 let message = carry::freeze(&waiting.delivery);
-                work.push(SavedWork { participant: ParticipantId::FIRST, order, record: FrozenRecord::Known(message) });
+                work.push(SavedWork { participant: ParticipantId::FIRST, order, record: FrozenRecord::Known(Box::new(message)) });
             }
         }
         let contents = StreamContents {
@@ -430,7 +430,7 @@ impl Node {
         };
         let chunks = plan.cut(stream).map_err(|_| failed)?;
         let moving = self.moves.get_mut(&relocation).ok_or(failed)?;
-        moving.chunks = (0u32..).zip(chunks).collect();
+        moving.chunks = chunks.collect();
         moving.bytes = total_length;
         moving.prepare = Some(prepare);
         Ok(())
@@ -517,7 +517,7 @@ impl Node {
             .iter()
             .skip(*saved)
             .filter_map(|item| match item {
-                Item::Work(work) => Some(FrozenRecord::Known(carry::freeze(&work.delivery))),
+                Item::Work(work) => Some(FrozenRecord::Known(Box::new(carry::freeze(&work.delivery)))),
                 Item::Marker(_) => None,
             })
             .collect();

@@ -375,7 +375,7 @@ impl Node {
             match record {
                 FrozenRecord::Known(message) => {
                     receipt.admitted = receipt.admitted.saturating_add(1);
-                    let work = Work { delivery: carry::thaw(message), relayed: Some(identity.clone()) };
+                    let work = Work { delivery: carry::thaw(*message), relayed: Some(identity.clone()) };
                     mailbox.push_back(Item::Work(Box::new(work)));
                 }
                 // A kind that no object here runs.

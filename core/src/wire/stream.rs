@@ -357,7 +357,7 @@ impl Reader {
 }
 
 /// Where the decoder is. The counts are of elements still to come.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Phase {
     Head,
     States(u32),
@@ -372,7 +372,7 @@ enum Phase {
 /// Reads a logical stream as it arrives. Holds what was decoded and at most one unfinished element; a state's bytes
 /// are the slices that were fed, and nothing is allocated for a length or count before its bytes are there. The total
 /// is not bounded here: whoever feeds it knows how much was announced.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StreamDecoder {
     pending: Rope,
     /// Bytes of the stream before `pending`.
