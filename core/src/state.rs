@@ -7,7 +7,7 @@ use bytes::{Buf, Bytes, BytesMut};
 
 /// Bytes of a full piece.
 const PIECE: usize = 64 * 1024;
-/// The first buffer; it doubles up to a piece, so that a small state takes little.
+/// The first buffer.
 const FIRST: usize = 512;
 /// From this many bytes on, a pushed slice is kept as a piece of its own.
 const KEEP_FROM: usize = 4 * 1024;
@@ -59,7 +59,8 @@ impl StateWriter {
             let (part, rest) = bytes.split_at_checked(room).unwrap_or((bytes, &[]));
             let needed = self.buf.len().saturating_add(part.len());
             if needed > self.buf.capacity() {
-                let aim = needed.next_power_of_two().clamp(FIRST, PIECE);
+                // As much again as there is: a small state takes little, and a large one whole pieces.
+                let aim = needed.max(self.len().min(PIECE)).next_power_of_two().clamp(FIRST, PIECE);
                 self.buf.reserve(aim.saturating_sub(self.buf.len()));
             }
             self.buf.extend_from_slice(part);

@@ -86,6 +86,9 @@ fn only_a_reply_relay_has_a_second_frame() {
     let mut frames = encode(&Record::ReplyRelay(relay.clone())).unwrap();
     assert_eq!(frames.len(), 2);
     assert_eq!(decode(frames.clone()).unwrap(), Record::ReplyRelay(relay));
+    let mut longer = Frames::from(vector("reply.relay"));
+    longer.push([frames.iter().nth(1).unwrap().to_bytes(), Bytes::from_static(&[0])].into_iter().collect());
+    assert_eq!(decode(longer).unwrap_err().kind, DecodeErrorKind::TrailingByte);
     frames.push(Rope::new());
     assert_eq!(decode(frames).unwrap_err().kind, DecodeErrorKind::WrongFrames);
 }

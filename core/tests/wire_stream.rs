@@ -176,6 +176,19 @@ fn vectors_out_of_order_are_not_decoded() {
     let lengths = [&[0; 7][..], &[10], &[0; 7], &[2], b"{}"].concat();
     let longer = [&[0; 7][..], &[11], &[0; 7], &[2], b"{}"].concat();
     assert_eq!(decode(&patched(&lengths, &longer)).unwrap_err().field, "state length");
+    // Participant 3 has none.
+    let none = [&[0; 7][..], &[3, 0], &[0; 8], &[0, 0, 0, 1]].concat();
+    let some = [&[0; 7][..], &[3, 0], &[0; 7], &[1, 0, 0, 0, 1]].concat();
+    assert_eq!(decode(&patched(&none, &some)).unwrap_err().field, "state case length");
+    let maybe = [&[0; 7][..], &[3, 2], &[0; 8], &[0, 0, 0, 1]].concat();
+    assert_eq!(decode(&patched(&none, &maybe)).unwrap_err().field, "has state");
+    // A timer's policy and its flag.
+    let timer = [&b"HeartbeatTimer\0\0\0\0\0\0\x03\xE8"[..], &[1], &[0; 7], &[1, 0]].concat();
+    for (at, value, field) in [(22, 0, "overrun policy"), (22, 4, "overrun policy"), (31, 2, "stop on error")] {
+        let mut other = timer.clone();
+        other[at] = value;
+        assert_eq!(decode(&patched(&timer, &other)).unwrap_err().field, field);
+    }
 }
 
 #[test]

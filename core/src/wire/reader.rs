@@ -233,14 +233,11 @@ impl Reader {
         self.take(self.end.min(self.available).saturating_sub(self.offset), field)
     }
 
-    /// u8 length 1 to 255, then bytes.
+    /// u8 length, then bytes. The ids that they become refuse none.
     #[inline]
     pub(super) fn short_bytes(&mut self, field: &'static str) -> Read<Bytes> {
-        let at = self.offset;
-        match self.u8(field)? {
-            0 => Err(Self::invalid(at, field)),
-            len => self.take(usize::from(len), field),
-        }
+        let len = self.u8(field)?;
+        self.take(usize::from(len), field)
     }
 
     /// The same as text without NUL.

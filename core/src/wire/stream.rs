@@ -369,9 +369,10 @@ enum Phase {
     Failed(DecodeError),
 }
 
-/// Reads a logical stream as it arrives. Holds what was decoded and at most one unfinished element; a state's bytes
-/// are the slices that were fed, and nothing is allocated for a length or count before its bytes are there. The total
-/// is not bounded here: whoever feeds it knows how much was announced.
+/// Reads a logical stream as it arrives. Holds what was decoded and at most one unfinished element; a state's bytes, and
+/// the ids and payloads of saved work, are slices of what was fed and keep it in memory. Nothing is allocated for a
+/// length or count before its bytes are there. The total is not bounded here: whoever feeds it knows how much was
+/// announced.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StreamDecoder {
     pending: Rope,
