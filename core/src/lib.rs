@@ -3,6 +3,7 @@
 pub mod chunk;
 pub mod fence;
 pub mod id;
+pub mod link;
 mod rope;
 pub mod state;
 pub mod store;
