@@ -1,4 +1,14 @@
 //! Two nodes that dial each other at once end with one connection, in every order of every step.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    reason = "a test stops at the first surprise"
+)]
 
 mod link_world;
 

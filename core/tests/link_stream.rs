@@ -1,4 +1,14 @@
 //! The byte stream: cut anywhere, cut off, damaged, and too long.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    reason = "a test stops at the first surprise"
+)]
 
 mod link_world;
 
