@@ -245,3 +245,17 @@ fn a_connection_that_is_not_up_sends_nothing() {
     assert_eq!(a.send(conn, SendId(3), Class::Small, &ack(0)), Err(SendError::NotUp(conn)));
     assert_eq!(sent(&events(&mut a)), [(3, false)]);
 }
+
+#[test]
+fn a_peer_that_probes_and_does_not_read_makes_no_answers_pile_up() {
+    let mut asking = Pair::up();
+    asking.a.tick(at(5000));
+    let probe = drain(&mut asking.a, asking.on_a);
+    let mut pair = Pair::up();
+    pair.b.receive(at(0), pair.on_b, probe.clone().into()).unwrap();
+    let one = pair.b.queued_bytes(pair.on_b);
+    assert!(one > 0);
+    pair.b.receive(at(0), pair.on_b, probe.repeat(1000).into()).unwrap();
+    assert_eq!(pair.b.queued_bytes(pair.on_b), one);
+    assert_eq!(drain(&mut pair.b, pair.on_b).len(), one);
+}
