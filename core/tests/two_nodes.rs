@@ -230,6 +230,7 @@ fn an_object_moves_there_and_back_while_requests_arrive() {
             calls.push((0, world.user(0, request())));
         }
         world.advance(Duration::from_secs(1));
+        if !world.done.contains_key(&(source, relocate)) { for e in world.events.iter().rev().take(12).rev() { println!("EV {e:?}"); } println!("MISS {:?} {:?} round {round} {:?} {:?}", world.nodes[0].counters(), format!("{:?}", world.nodes[0]).split("moves: ").nth(1).map(|s| s.chars().take(1500).collect::<String>()), world.nodes[0].held(), world.nodes[1].held()); println!("ST {:?}", format!("{:?}", world.nodes[1]).split("stages: ").nth(1).map(|s| s.chars().take(1500).collect::<String>())); }
         let moved = &world.done[&(source, relocate)];
         assert!(matches!(moved, CallResult::Moved(Ok(MoveOutcome::Moved { route: Some(_), .. }))), "{moved:?}");
     }

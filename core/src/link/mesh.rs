@@ -314,7 +314,8 @@ impl Mesh {
                 self.bring_up(conn, Some(number));
             }
             (Content::Control(Control::Probe { token }), Phase::Up { .. }) => {
-                self.control(conn, frame::control(&Control::ProbeAnswer { token }));
+                link.outbox.push_answer(frame::control(&Control::ProbeAnswer { token }));
+                self.ready.insert(conn);
             }
             (Content::Control(Control::ProbeAnswer { token }), Phase::Up { peer }) => {
                 if token > link.probe {

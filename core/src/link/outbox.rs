@@ -18,6 +18,9 @@ struct Outgoing {
 pub(super) struct Outbox {
     committed: VecDeque<Outgoing>,
     control: VecDeque<Rope>,
+    /// The answer to the newest probe. One is enough for all before it, so a peer that asks and does not read cannot
+    /// make answers pile up.
+    answer: Option<Rope>,
     small: VecDeque<Outgoing>,
     bulk: VecDeque<Outgoing>,
     /// Bytes of small records committed in a row while bulk records waited.
@@ -38,6 +41,13 @@ impl Outbox {
         self.control.push_back(bytes);
     }
 
+    /// Queues the answer to a probe, in place of an older one that still waits.
+    pub(super) fn push_answer(&mut self, bytes: Rope) {
+        let before = self.answer.as_ref().map_or(0, Rope::len);
+        self.queued = self.queued.saturating_sub(before).saturating_add(bytes.len());
+        self.answer = Some(bytes);
+    }
+
     /// Queues a record.
     pub(super) fn push(&mut self, class: Class, send: SendId, bytes: Rope) {
         self.queued = self.queued.saturating_add(bytes.len());
@@ -51,7 +61,7 @@ impl Outbox {
     /// The record that goes next. At most one bulk record is committed at a time, so that a small record waits for no
     /// more than one; and `burst` bytes of small records let one waiting bulk record pass.
     fn pick(&mut self, burst: usize) -> Option<Outgoing> {
-        if let Some(bytes) = self.control.pop_front() {
+        if let Some(bytes) = self.control.pop_front().or_else(|| self.answer.take()) {
             return Some(Outgoing { bytes, class: Class::Small, send: None });
         }
         let bulk_turn = self.small.is_empty() || self.burst >= burst;
@@ -116,6 +126,7 @@ impl Outbox {
             failed(send);
         }
         self.control.clear();
+        self.answer = None;
         self.small.clear();
         self.bulk.clear();
         self.queued = self.committed.iter().fold(0, |sum, outgoing| sum.saturating_add(outgoing.bytes.len()));

@@ -149,7 +149,7 @@ pub enum DropReason {
     /// The peer's generation is over.
     PeerGone,
     /// A record was whole but broke a rule of the protocol: a fence that names another node, for example.
-    PeerMisbehaved,
+    Protocol,
     /// Whatever else the program wants.
     Program,
 }
@@ -228,7 +228,7 @@ impl DownReason {
             Self::HelloTimeout => Some(Rejection::HelloTimeout),
             Self::Rejected(rejection) => Some(*rejection),
             Self::Misbehaved(_) => Some(Rejection::Misbehaved),
-            Self::Dropped(DropReason::PeerMisbehaved) => Some(Rejection::Misbehaved),
+            Self::Dropped(DropReason::Protocol) => Some(Rejection::Misbehaved),
             Self::Dropped(_) => Some(Rejection::Dropped),
         }
     }

@@ -375,9 +375,8 @@ fn assembling(mut stage: Box<Assembling>, facts: Facts<'_>, input: TargetInput) 
 
 /// Both halves must be there: the verified stream, and the record with the object's type.
 fn restore(mut stage: Box<Assembling>, facts: Facts<'_>) -> Next {
-    let (Some(stable_type), Some(mut contents)) = (stage.stable_type.clone(), stage.contents.take()) else {
-        return (State::Assembling(stage), TargetEffects::new());
-    };
+    let Some(stable_type) = stage.stable_type.clone() else { return (State::Assembling(stage), TargetEffects::new()) };
+    let Some(mut contents) = stage.contents.take() else { return (State::Assembling(stage), TargetEffects::new()) };
     // A unit of one actor: one participant, whose timers this version does not run.
     if contents.states.len() > 1 || !contents.timers.is_empty() || !contents.ticks.is_empty() {
         return fail(FailureCode::REJECTED);

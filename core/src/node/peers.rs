@@ -168,7 +168,7 @@ impl Node {
                     Arrival::Next(body) => self.ordered_arrived(from, body),
                     Arrival::Duplicate => self.count_stale("Ordered"),
                     Arrival::Gap => {
-                        self.outputs.push_back(Output::Drop { conn, reason: DropReason::PeerMisbehaved });
+                        self.outputs.push_back(Output::Drop { conn, reason: DropReason::Protocol });
                         self.peer_down(conn);
                     }
                 }

@@ -7,7 +7,9 @@ use super::record::{
     capacity_key, descriptor_key, lease_key, owner_key, reservation_key,
 };
 use crate::fence::{NodeFence, ObjectKey, OwnerPair};
-use crate::id::{LeaseGeneration, ObjectGeneration, OwnerGeneration, OwnerId, RelocationId, StoreVersion, Text8, TypeName};
+use crate::id::{
+    LeaseGeneration, ObjectGeneration, OwnerGeneration, OwnerId, RelocationId, StoreVersion, Text8, TypeName,
+};
 use bytes::Bytes;
 use core::time::Duration;
 
@@ -48,10 +50,7 @@ pub fn renew_lease(pair: &OwnerPair, lease: &LeaseRecord, ttl: Duration) -> Batc
 
 /// Gives a lease back.
 pub fn release_lease(pair: &OwnerPair) -> Batch {
-    Batch {
-        conditions: vec![Condition::Present(lease_key(pair))],
-        mutations: vec![Mutation::Delete(lease_key(pair))],
-    }
+    Batch { conditions: vec![Condition::Present(lease_key(pair))], mutations: vec![Mutation::Delete(lease_key(pair))] }
 }
 
 /// Publishes the node's descriptor over whatever an earlier run left.
@@ -196,7 +195,11 @@ pub fn reserve_capacity(
     };
     let next = used.checked_add(1).filter(|next| *next <= limit)?;
     Some(Batch {
-        conditions: vec![condition, Condition::Present(lease_key(owner)), Condition::Missing(reservation_key(owner, relocation))],
+        conditions: vec![
+            condition,
+            Condition::Present(lease_key(owner)),
+            Condition::Missing(reservation_key(owner, relocation)),
+        ],
         mutations: vec![
             put(capacity_key(owner), CapacityRecord { used: next }.encode()),
             Mutation::Put { key: reservation_key(owner, relocation), value: Bytes::from_static(b"{}"), ttl: Some(ttl) },
@@ -212,7 +215,10 @@ pub fn release_capacity(
     version: &StoreVersion,
 ) -> Batch {
     Batch {
-        conditions: vec![Condition::Version(capacity_key(owner), version.clone()), Condition::Present(lease_key(owner))],
+        conditions: vec![
+            Condition::Version(capacity_key(owner), version.clone()),
+            Condition::Present(lease_key(owner)),
+        ],
         mutations: vec![
             put(capacity_key(owner), CapacityRecord { used: current.used.saturating_sub(1) }.encode()),
             Mutation::Delete(reservation_key(owner, relocation)),

@@ -42,7 +42,9 @@ impl Serialize for Number {
 impl<'de> Deserialize<'de> for Number {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
-        let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+        let plain = !text.is_empty()
+            && text.bytes().all(|byte| byte.is_ascii_digit())
+            && (text == "0" || !text.starts_with('0'));
         match text.parse() {
             Ok(value) if plain => Ok(Self(value)),
             Ok(_) | Err(_) => Err(serde::de::Error::custom("not a canonical integer")),
@@ -328,8 +330,7 @@ impl AuthorityRecord {
             kind,
             mesh: Text8::new(&layout.mesh_name).map_err(|_| field("allocation.descriptor.meshName"))?,
             node: NodeFence {
-                rid: RoutingId::from_hex(&layout.routing_id_hex)
-                    .ok_or(field("allocation.descriptor.routingIdHex"))?,
+                rid: RoutingId::from_hex(&layout.routing_id_hex).ok_or(field("allocation.descriptor.routingIdHex"))?,
                 generation: NodeGeneration::new(layout.lifecycle_generation)
                     .map_err(|_| field("allocation.descriptorLifecycleGeneration"))?,
             },
