@@ -73,7 +73,10 @@ impl Channel {
         }
         self.acknowledged(received);
         self.link = Link::Up;
-        (self.first..).zip(&self.unacknowledged).map(|(sequence, body)| LinkRecord::Ordered { sequence, body: body.clone() }).collect()
+        (self.first..)
+            .zip(&self.unacknowledged)
+            .map(|(sequence, body)| LinkRecord::Ordered { sequence, body: body.clone() })
+            .collect()
     }
 
     /// The peer has everything below `received`.

@@ -149,7 +149,8 @@ impl World {
                 let count = self.objects[&(node, tenure)];
                 HostReply::Captured(Some(Captured::from(Bytes::copy_from_slice(&count.to_be_bytes()))))
             }
-            HostCommand::Restore { tenure, state, .. } => match state.map(|state| state.to_bytes().to_vec().try_into()) {
+            HostCommand::Restore { tenure, state, .. } => match state.map(|state| state.to_bytes().to_vec().try_into())
+            {
                 Some(Ok(bytes)) => {
                     self.objects.insert((node, tenure), u64::from_be_bytes(bytes));
                     HostReply::Done
@@ -230,7 +231,28 @@ fn an_object_moves_there_and_back_while_requests_arrive() {
             calls.push((0, world.user(0, request())));
         }
         world.advance(Duration::from_secs(1));
-        if !world.done.contains_key(&(source, relocate)) { for e in world.events.iter().rev().take(12).rev() { println!("EV {e:?}"); } println!("MISS {:?} {:?} round {round} {:?} {:?}", world.nodes[0].counters(), format!("{:?}", world.nodes[0]).split("moves: ").nth(1).map(|s| s.chars().take(1500).collect::<String>()), world.nodes[0].held(), world.nodes[1].held()); println!("ST {:?}", format!("{:?}", world.nodes[1]).split("stages: ").nth(1).map(|s| s.chars().take(1500).collect::<String>())); }
+        if !world.done.contains_key(&(source, relocate)) {
+            for e in world.events.iter().rev().take(12).rev() {
+                println!("EV {e:?}");
+            }
+            println!(
+                "MISS {:?} {:?} round {round} {:?} {:?}",
+                world.nodes[0].counters(),
+                format!("{:?}", world.nodes[0])
+                    .split("moves: ")
+                    .nth(1)
+                    .map(|s| s.chars().take(1500).collect::<String>()),
+                world.nodes[0].held(),
+                world.nodes[1].held()
+            );
+            println!(
+                "ST {:?}",
+                format!("{:?}", world.nodes[1])
+                    .split("stages: ")
+                    .nth(1)
+                    .map(|s| s.chars().take(1500).collect::<String>())
+            );
+        }
         let moved = &world.done[&(source, relocate)];
         assert!(matches!(moved, CallResult::Moved(Ok(MoveOutcome::Moved { route: Some(_), .. }))), "{moved:?}");
     }
@@ -238,7 +260,12 @@ fn an_object_moves_there_and_back_while_requests_arrive() {
     let mut answers = [Vec::new(), Vec::new()];
     for (node, call) in &calls {
         if !world.done.contains_key(&(*node, *call)) {
-            println!("missing {node} {call:?} of {} held {:?} {:?}", calls.len(), world.nodes[0].held(), world.nodes[1].held());
+            println!(
+                "missing {node} {call:?} of {} held {:?} {:?}",
+                calls.len(),
+                world.nodes[0].held(),
+                world.nodes[1].held()
+            );
             println!("{:?}", world.nodes[*node]);
         }
         match &world.done[&(*node, *call)] {
@@ -258,7 +285,16 @@ fn an_object_moves_there_and_back_while_requests_arrive() {
     for node in &world.nodes {
         let held = node.held();
         assert_eq!(
-            (held.moves, held.follows, held.stages, held.budget_bytes, held.relays, held.calls, held.routed, held.queued),
+            (
+                held.moves,
+                held.follows,
+                held.stages,
+                held.budget_bytes,
+                held.relays,
+                held.calls,
+                held.routed,
+                held.queued
+            ),
             (0, 0, 0, 0, 0, 0, 0, 0),
             "{held:?}"
         );

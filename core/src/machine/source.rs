@@ -367,10 +367,8 @@ fn sealing(unsent: CutoverUnsent, version: StoreVersion, input: SourceInput) -> 
         BeforeReady::Keep(reason) => keep(unsent, reason),
         BeforeReady::Over => lose(),
         BeforeReady::No(SourceInput::TurnsEnded) => {
-            let effects = smallvec![
-                SourceEffect::Disarm(SourceTimer::SealLimit),
-                SourceEffect::Capture(version.clone()),
-            ];
+            let effects =
+                smallvec![SourceEffect::Disarm(SourceTimer::SealLimit), SourceEffect::Capture(version.clone()),];
             (State::Capturing { unsent, version }, effects)
         }
         BeforeReady::No(SourceInput::Timer(SourceTimer::SealLimit)) => keep(unsent, KeptReason::SealTimeout),
@@ -402,10 +400,9 @@ fn transferring(
         BeforeReady::Keep(reason) => keep(unsent, reason),
         BeforeReady::Over => lose(),
         BeforeReady::No(SourceInput::Ready) if guard_live => submit(unsent, tenure(version)),
-        BeforeReady::No(SourceInput::Ready) => (
-            State::ReadyUnguarded { unsent, version },
-            smallvec![SourceEffect::Disarm(SourceTimer::PrepareResend)],
-        ),
+        BeforeReady::No(SourceInput::Ready) => {
+            (State::ReadyUnguarded { unsent, version }, smallvec![SourceEffect::Disarm(SourceTimer::PrepareResend)])
+        }
         BeforeReady::No(SourceInput::Failed(code)) => keep(unsent, KeptReason::TargetFailed(code)),
         BeforeReady::No(SourceInput::Timer(SourceTimer::PrepareResend)) => (
             State::Transferring { unsent, version },

@@ -195,12 +195,8 @@ impl Target {
     pub fn start(total_length: u64, chunk_count: u32, checksum: u32) -> (Self, TargetEffects) {
         match Assembly::new(total_length, chunk_count, checksum) {
             Ok(assembly) => {
-                let assembling = Assembling {
-                    assembly,
-                    decoder: StreamDecoder::new(),
-                    contents: None,
-                    stable_type: None,
-                };
+                let assembling =
+                    Assembling { assembly, decoder: StreamDecoder::new(), contents: None, stable_type: None };
                 (
                     Self { state: State::Assembling(Box::new(assembling)) },
                     smallvec![TargetEffect::Arm(TargetTimer::Deadline), TargetEffect::ReadRecord],
@@ -341,9 +337,7 @@ fn assembling(mut stage: Box<Assembling>, facts: Facts<'_>, input: TargetInput) 
                 }
             }
         }
-        In::Record(RecordSeen::Unknown) => {
-            (State::Assembling(stage), smallvec![TargetEffect::Arm(TargetTimer::Poll)])
-        }
+        In::Record(RecordSeen::Unknown) => (State::Assembling(stage), smallvec![TargetEffect::Arm(TargetTimer::Poll)]),
         In::Record(seen) => match fence_matches(facts, &seen) {
             Some(stable_type) => {
                 stage.stable_type = Some(stable_type);
@@ -390,7 +384,10 @@ fn restore(mut stage: Box<Assembling>, facts: Facts<'_>) -> Next {
             let version = contents.application_version;
             (
                 State::Restoring { contents },
-                smallvec![TargetEffect::Disarm(TargetTimer::Poll), TargetEffect::Restore { stable_type, version, state }],
+                smallvec![
+                    TargetEffect::Disarm(TargetTimer::Poll),
+                    TargetEffect::Restore { stable_type, version, state }
+                ],
             )
         }
     }
@@ -456,12 +453,10 @@ fn ready(
         }
         In::Cutover { conn, count, checksum } => match verified(conn, count, checksum, span) {
             Ok(boundary) => commit(guard_live, contents, boundary, facts),
-            Err(span) => {
-                (State::Ready { contents, span }, smallvec![TargetEffect::Ignored {
-                    state: "Ready",
-                    input: "Cutover(mismatch)",
-                }])
-            }
+            Err(span) => (
+                State::Ready { contents, span },
+                smallvec![TargetEffect::Ignored { state: "Ready", input: "Cutover(mismatch)" }],
+            ),
         },
         In::Timer(TargetTimer::CutoverWait) if cfg!(rehome_fault = "commit_on_cutover_timeout") => {
             commit(guard_live, contents, span.records, facts)
@@ -507,7 +502,7 @@ fn verified(conn: Conn, count: u64, checksum: u32, mut span: Span) -> Result<Vec
     let on_this = span.conn == Some(conn) || count == 0 || cfg!(rehome_fault = "boundary_spans_connections");
     let Some(first) = span.records.len().checked_sub(count).filter(|_| on_this) else { return Err(span) };
     let batch = span.records.get(first..).unwrap_or_default();
-    let actual = batch.iter().try_fold(0u32, |crc, record| frozen_crc(crc, record));
+    let actual = batch.iter().try_fold(0u32, frozen_crc);
     if (actual == Ok(checksum)) || cfg!(rehome_fault = "unverified_cutover") {
         Ok(span.records.split_off(first))
     } else {
@@ -549,10 +544,7 @@ fn committing(
         In::SourceLease(seen) => Settle::SourceLease(seen),
         In::Timer(TargetTimer::Deadline) => Settle::Deadline,
         In::PrepareAgain => {
-            return (
-                State::Committing { contents, boundary, settlement },
-                smallvec![TargetEffect::SendReady],
-            );
+            return (State::Committing { contents, boundary, settlement }, smallvec![TargetEffect::SendReady]);
         }
         In::PrepareOther => {
             return (

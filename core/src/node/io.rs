@@ -11,7 +11,7 @@ use crate::{Rope, link::Agreed};
 use bytes::Bytes;
 use core::time::Duration;
 
-pub use crate::link::{Class, Conn, SendId, DropReason};
+pub use crate::link::{Class, Conn, DropReason, SendId};
 
 /// Names one store or host command; its reply carries the same ticket and is matched by nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

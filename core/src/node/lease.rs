@@ -41,12 +41,20 @@ pub(super) struct Tenancy {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum LeaseQuery {
     Owner,
-    Claim { pair: OwnerPair, started: Instant },
+    Claim {
+        pair: OwnerPair,
+        started: Instant,
+    },
     /// The claim's reply did not come: is the lease ours?
-    Adopt { pair: OwnerPair, started: Instant },
+    Adopt {
+        pair: OwnerPair,
+        started: Instant,
+    },
     Descriptor,
     DescriptorRead,
-    Renew { started: Instant },
+    Renew {
+        started: Instant,
+    },
     /// A renewal conflicted: is the lease really gone?
     Check,
     Release,

@@ -513,7 +513,14 @@ impl Node {
     }
 
     /// A new message of this node.
-    fn post(&mut self, call: CallId, from: Sender, to: ObjectKey, payload: Payload, timeout: Option<core::time::Duration>) {
+    fn post(
+        &mut self,
+        call: CallId,
+        from: Sender,
+        to: ObjectKey,
+        payload: Payload,
+        timeout: Option<core::time::Duration>,
+    ) {
         let wants_reply = timeout.is_some();
         let (Some(node), true) = (self.identity(), self.is_serving() && self.shutdown.is_none()) else {
             let error = CallError::NotRun(NotRun::NotServing);

@@ -68,10 +68,6 @@ impl Move {
     pub(super) const fn is_following(&self) -> bool {
         self.machine.is_following()
     }
-
-    pub(super) const fn held_bytes(&self) -> u64 {
-        self.grant
-    }
 }
 
 impl Node {
@@ -146,8 +142,7 @@ impl Node {
         let Some(moving) = self.moves.get_mut(&relocation) else { return self.count_stale("source") };
         let (_, generation, owner_generation) = moving.key;
         let target = moving.target.clone();
-        let tenure =
-            move |version| SourceTenure { generation, owner_generation, owner, version, relocation, target };
+        let tenure = move |version| SourceTenure { generation, owner_generation, owner, version, relocation, target };
         let effects = moving.machine.step(guard_live, input, tenure);
         for effect in effects {
             self.source_effect(relocation, effect);
@@ -290,7 +285,7 @@ impl Node {
                 let mut seen = match StoreAnswer::authority(reply) {
                     Err(()) => RecordSeen::Unknown,
                     Ok(None) => RecordSeen::Missing,
-                    Ok(Some(found)) => RecordSeen::Found(found),
+                    Ok(Some(found)) => RecordSeen::Found(Box::new(found)),
                 };
                 // Before the seal the record must be exactly our tenure.
                 if let Some(moving) = self.moves.get_mut(&relocation)
@@ -301,7 +296,7 @@ impl Node {
                         && found.record.owner_generation == moving.key.2
                         && Some(&found.record.owner) == self.life_pair().as_ref();
                     if let (true, Some(moving)) = (ours, self.moves.get_mut(&relocation)) {
-                        moving.authority = Some(found.clone());
+                        moving.authority = Some((**found).clone());
                     } else {
                         seen = RecordSeen::Missing;
                     }
@@ -398,7 +393,11 @@ impl Node {
         for (order, item) in (1u64..).zip(hosted.mailbox.iter().take(saved)) {
             if let Item::Work(waiting) = item {
                 let message = carry::freeze(&waiting.delivery);
-                work.push(SavedWork { participant: ParticipantId::FIRST, order, record: FrozenRecord::Known(Box::new(message)) });
+                work.push(SavedWork {
+                    participant: ParticipantId::FIRST,
+                    order,
+                    record: FrozenRecord::Known(Box::new(message)),
+                });
             }
         }
         let contents = StreamContents {
@@ -491,9 +490,10 @@ impl Node {
     pub(super) fn chunk_sent(&mut self, relocation: RelocationId, bytes: u64) {
         let Some(moving) = self.moves.get_mut(&relocation) else { return };
         moving.in_flight = moving.in_flight.saturating_sub(bytes);
-        let left = moving.chunks.iter().fold(moving.in_flight, |sum, (_, data)| {
-            sum.saturating_add(u64::try_from(data.len()).unwrap_or(u64::MAX))
-        });
+        let left = moving
+            .chunks
+            .iter()
+            .fold(moving.in_flight, |sum, (_, data)| sum.saturating_add(u64::try_from(data.len()).unwrap_or(u64::MAX)));
         let excess = moving.grant.saturating_sub(left);
         moving.grant = moving.grant.saturating_sub(excess);
         let target = moving.target.node.clone();
@@ -521,7 +521,7 @@ impl Node {
                 Item::Marker(_) => None,
             })
             .collect();
-        let checksum = records.iter().try_fold(0u32, |crc, record| frozen_crc(crc, record)).unwrap_or(0);
+        let checksum = records.iter().try_fold(0u32, frozen_crc).unwrap_or(0);
         let record_count = u64::try_from(records.len()).unwrap_or(u64::MAX);
         let cutover = Cutover { identity, object, record_count, checksum };
         moving.batch = Some(Batch { records, cutover });
@@ -545,7 +545,8 @@ impl Node {
             return None;
         }
         let Batch { records, cutover } = moving.batch.clone()?;
-        let skip = if cfg!(rehome_fault = "resend_only_tail") && moving.machine.is_settling() && moving.submit.is_none() {
+        let skip = if cfg!(rehome_fault = "resend_only_tail") && moving.machine.is_settling() && moving.submit.is_none()
+        {
             records.len().div_ceil(2)
         } else {
             0
@@ -743,8 +744,12 @@ impl Node {
     }
 
     pub(super) fn sources_guard_live(&mut self) {
-        let moves: Vec<RelocationId> =
-            self.moves.iter().filter(|(_, moving)| moving.machine.state() == "ReadyUnguarded").map(|(id, _)| *id).collect();
+        let moves: Vec<RelocationId> = self
+            .moves
+            .iter()
+            .filter(|(_, moving)| moving.machine.state() == "ReadyUnguarded")
+            .map(|(id, _)| *id)
+            .collect();
         for relocation in moves {
             self.source(relocation, SourceInput::GuardLive);
         }
@@ -773,4 +778,3 @@ fn count<'a>(items: impl Iterator<Item = &'a Item>) -> u64 {
     let works = items.filter(|item| matches!(item, Item::Work(_))).count();
     u64::try_from(works).unwrap_or(u64::MAX)
 }
-

@@ -281,15 +281,14 @@ impl Node {
             Some(_) | None => Outcome::Failure {
                 result: relay.result,
                 failure: relay.failure,
-                detail: relay.payload.and_then(|payload| bytestring::ByteString::try_from(payload.bytes).ok()).unwrap_or_default(),
+                detail: relay
+                    .payload
+                    .and_then(|payload| bytestring::ByteString::try_from(payload.bytes).ok())
+                    .unwrap_or_default(),
             },
         };
         let first = self.reply_arrived(relay.operation, relay.reply_route, outcome);
-        let status = if first {
-            crate::wire::RelayStatus::Received
-        } else {
-            crate::wire::RelayStatus::AlreadyTerminal
-        };
+        let status = if first { crate::wire::RelayStatus::Received } else { crate::wire::RelayStatus::AlreadyTerminal };
         let record = Record::ReplyRelayAck(crate::wire::ReplyRelayAck {
             relocation: relay.identity.relocation,
             coordinator: relay.identity.coordinator,

@@ -565,7 +565,9 @@ impl Fate {
     pub(super) fn outcome(self) -> Outcome {
         let (result, failure) = match self {
             Self::NotRun(NotRun::NotFound) => (TerminalResult::NOT_FOUND, FailureCode::REQUEST_TARGET_NOT_FOUND),
-            Self::NotRun(NotRun::OtherIncarnation) => (TerminalResult::INVALID_STATE, FailureCode::ACTOR_LOCATION_STALE),
+            Self::NotRun(NotRun::OtherIncarnation) => {
+                (TerminalResult::INVALID_STATE, FailureCode::ACTOR_LOCATION_STALE)
+            }
             Self::NotRun(NotRun::TooManyHops) => (TerminalResult::NOT_CONNECTED, FailureCode::ACTOR_ROUTE_NOT_FOUND),
             Self::NotRun(NotRun::Unavailable | NotRun::NotServing) => {
                 (TerminalResult::NOT_CONNECTED, FailureCode::ROUTE_NOT_CONNECTED)

@@ -3,11 +3,11 @@
 
 use super::event::{Event, OverReason};
 use super::io::{CallId, CallResult, Output};
+use super::io::{MayHaveRun, NotRun};
 use super::lease::Life;
 use super::routes::Fate;
 use super::{Node, TenureKey, TimerKey};
 use crate::id::RelocationId;
-use super::io::{MayHaveRun, NotRun};
 use crate::machine::source::SourceInput;
 use crate::machine::target::TargetInput;
 use core::time::Duration;

@@ -13,7 +13,7 @@ use crate::receipt::TargetReceipt;
 use crate::store::plan::{CommitPlan, NewTenure};
 use crate::store::record::{AuthorityRecord, authority_key, lease_key};
 use crate::store::{StoreCommand, StoreReply};
-use crate::wire::{FailureCode, Failed, FrozenRecord, Prepare, Ready, Record, StreamContents};
+use crate::wire::{Failed, FailureCode, FrozenRecord, Prepare, Ready, Record, StreamContents};
 use std::collections::{BTreeMap, VecDeque};
 
 /// One move to this node.
@@ -71,7 +71,11 @@ struct Offered<'a>(&'a super::Config);
 
 impl Limits for Offered<'_> {
     fn state_limit(&self, stable_type: &TypeName) -> Option<u64> {
-        self.0.types.get(stable_type).filter(|config| config.policy != super::Policy::Disabled).map(|config| config.state_limit)
+        self.0
+            .types
+            .get(stable_type)
+            .filter(|config| config.policy != super::Policy::Disabled)
+            .map(|config| config.state_limit)
     }
 }
 
@@ -203,7 +207,9 @@ impl Node {
         let terminal = self.terminals.ended.get(identity).copied();
         match (input, terminal) {
             // The source settles sooner if it hears that this stage will never open.
-            (TargetInput::Data { .. } | TargetInput::Cutover { .. }, Some(terminal @ Terminal::Failed(_))) if of_source => {
+            (TargetInput::Data { .. } | TargetInput::Cutover { .. }, Some(terminal @ Terminal::Failed(_)))
+                if of_source =>
+            {
                 self.answer_terminal(conn, identity.clone(), object.clone(), terminal);
             }
             (TargetInput::Cutover { .. }, None) if of_source => {
@@ -214,7 +220,13 @@ impl Node {
         }
     }
 
-    fn answer_terminal(&mut self, conn: Conn, identity: RelocationIdentity, object: ObjectIdentity, terminal: Terminal) {
+    fn answer_terminal(
+        &mut self,
+        conn: Conn,
+        identity: RelocationIdentity,
+        object: ObjectIdentity,
+        terminal: Terminal,
+    ) {
         let Some(target) = self.identity() else { return };
         let record = match terminal {
             Terminal::Opened => Record::Ready(Ready { identity, target, object }),
@@ -253,7 +265,9 @@ impl Node {
                 self.event(Event::CutoverLate { relocation });
             }
             TargetEffect::Settle(ask) => self.target_ask(relocation, ask),
-            TargetEffect::Open { committed, contents, boundary } => self.open(relocation, committed, *contents, boundary),
+            TargetEffect::Open { committed, contents, boundary } => {
+                self.open(relocation, committed, *contents, boundary)
+            }
             TargetEffect::Discard { code, saved, boundary } => self.discard(relocation, code, saved, boundary),
             TargetEffect::Arm(timer) => {
                 let delay = match timer {
@@ -330,7 +344,7 @@ impl Node {
                         {
                             stage.record = Some(found.record.clone());
                         }
-                        RecordSeen::Found(found)
+                        RecordSeen::Found(Box::new(found))
                     }
                 };
                 TargetInput::Record(seen)
@@ -456,4 +470,3 @@ impl Node {
         }
     }
 }
-

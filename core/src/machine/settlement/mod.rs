@@ -57,7 +57,7 @@ pub enum RecordSeen {
     /// There is no record.
     Missing,
     /// The record.
-    Found(Authority),
+    Found(Box<Authority>),
 }
 
 /// What one read of a lease key showed.

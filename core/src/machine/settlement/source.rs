@@ -153,7 +153,9 @@ impl SourceSettlement {
                 LeaseSeen::Missing => self.read_last(),
                 LeaseSeen::Unknown => self.wait(),
             }),
-            (Phase::Preserving, In::Preserved(WriteSeen::Unknown)) if cfg!(rehome_fault = "unknown_preserve_is_kept") => {
+            (Phase::Preserving, In::Preserved(WriteSeen::Unknown))
+                if cfg!(rehome_fault = "unknown_preserve_is_kept") =>
+            {
                 Ok(self.settle(SourceVerdict::Source(Kept(()))))
             }
             // However our preserve ended, the record tells.
@@ -184,9 +186,8 @@ impl SourceSettlement {
                     }
                 }
                 match relate(ours, &found) {
-                    Relation::Beyond { target: follow } => {
-                        self.settle(SourceVerdict::Target { follow: follow || cfg!(rehome_fault = "follow_whoever_owns") })
-                    }
+                    Relation::Beyond { target: follow } => self
+                        .settle(SourceVerdict::Target { follow: follow || cfg!(rehome_fault = "follow_whoever_owns") }),
                     Relation::OursMoved => self.settle(SourceVerdict::Source(Kept(()))),
                     Relation::OursUnmoved if self.fence_due => {
                         if cfg!(rehome_fault = "fence_without_write") {
