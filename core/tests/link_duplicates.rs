@@ -104,7 +104,8 @@ impl World {
                 self.vanishings -= 1;
                 let cable = &mut self.cables[index];
                 self.mesh[side].closed(now, cable.ends[side].take().unwrap());
-                cable.to = Default::default();
+                // What it wrote before may still arrive, at any time.
+                cable.to[side].clear();
             }
         }
         self.carry();
@@ -297,4 +298,58 @@ fn a_node_that_lost_its_connection_replaces_it_at_once() {
             replaced_at_once(lost, dialer);
         }
     }
+}
+
+/// A decider `a` whose connection with `b` is up, of which `b` has lost its end before it read the welcome; and two
+/// claims of `b` that do not know of it.
+fn two_that_wait() -> (Mesh, Conn, [Conn; 2]) {
+    let (mut a, mut b) = (mesh("a", 1), mesh("b", 1));
+    let mut dial = |b: &mut Mesh| {
+        let (on_b, on_a) = (b.connect(at(0), None), a.accept(at(0)));
+        a.receive(at(0), on_a, link_world::drain(b, on_b).into()).unwrap();
+        let bytes = link_world::drain(&mut a, on_a);
+        b.receive(at(0), on_b, bytes.into()).unwrap();
+        let claim = link_world::drain(b, on_b);
+        b.closed(at(0), on_b);
+        (on_a, claim)
+    };
+    let [first, second, third] = [(); 3].map(|()| dial(&mut b));
+    a.receive(at(0), first.0, first.1.into()).unwrap();
+    assert!(matches!(link_world::events(&mut a).as_slice(), [MeshEvent::Up { conn, .. }] if *conn == first.0));
+    for (conn, claim) in [second.clone(), third.clone()] {
+        a.receive(at(0), conn, claim.into()).unwrap();
+    }
+    assert_eq!(link_world::events(&mut a), [], "both wait for the answer to a probe");
+    (a, first.0, [second.0, third.0])
+}
+
+#[test]
+fn when_the_old_connection_ends_one_claim_that_waited_comes_in_at_once() {
+    let (mut a, old, [second, third]) = two_that_wait();
+    a.closed(at(0), old);
+    let seen = link_world::events(&mut a);
+    assert!(
+        matches!(seen.as_slice(), [
+            MeshEvent::Down { conn: first, reason: DownReason::Closed, .. },
+            MeshEvent::Up { conn: up, .. },
+            MeshEvent::Down { conn: other, reason: DownReason::Rejected(Rejection::Duplicate), .. },
+        ] if (*first, *up, *other) == (old, third, second)),
+        "{seen:?}"
+    );
+}
+
+#[test]
+fn without_an_answer_a_claim_that_waited_comes_in_after_half_the_hello_time_out() {
+    let (mut a, old, [second, third]) = two_that_wait();
+    a.tick(at(2499));
+    assert_eq!(link_world::events(&mut a), []);
+    a.tick(at(2500));
+    let seen = link_world::events(&mut a);
+    let duplicate = |event: &MeshEvent, expected: Conn| {
+        let rejected = DownReason::Rejected(Rejection::Duplicate);
+        matches!(event, MeshEvent::Down { conn, reason, .. } if *conn == expected && *reason == rejected)
+    };
+    let [old_down, up, other] = seen.as_slice() else { panic!("{seen:?}") };
+    assert!(duplicate(old_down, old) && duplicate(other, third), "{seen:?}");
+    assert!(matches!(up, MeshEvent::Up { conn, .. } if *conn == second));
 }
