@@ -43,6 +43,8 @@ struct World {
     /// Transport faults left: resets that both ends hear of, and ends that vanish without a word.
     resets: u8,
     vanishings: u8,
+    /// Restarts left of each side: its new run dials once.
+    restarts: [u8; 2],
     millis: u64,
 }
 
@@ -52,17 +54,29 @@ enum Step {
     Deliver(usize, usize),
     Reset(usize),
     Vanish(usize, usize),
+    Restart(usize),
 }
 
 impl World {
     fn new(dials: [u8; 2], resets: u8, vanishings: u8) -> Self {
         let mesh = [mesh("a", 1), mesh("b", 1)];
-        Self { mesh, up: [None; 2], fell: [0; 2], cables: Vec::new(), dials, resets, vanishings, millis: 0 }
+        Self {
+            mesh,
+            up: [None; 2],
+            fell: [0; 2],
+            cables: Vec::new(),
+            dials,
+            resets,
+            vanishings,
+            restarts: [0; 2],
+            millis: 0,
+        }
     }
 
     fn steps(&self) -> Vec<Step> {
         let mut steps = Vec::new();
         steps.extend((0..2).filter(|side| self.dials[*side] > 0).map(Step::Dial));
+        steps.extend((0..2).filter(|side| self.restarts[*side] > 0).map(Step::Restart));
         for (index, cable) in self.cables.iter().enumerate() {
             steps.extend((0..2).filter(|side| !cable.to[*side].is_empty()).map(|side| Step::Deliver(index, side)));
             if self.resets > 0 && cable.ends.iter().all(Option::is_some) {
@@ -104,7 +118,18 @@ impl World {
                 self.vanishings -= 1;
                 let cable = &mut self.cables[index];
                 self.mesh[side].closed(now, cable.ends[side].take().unwrap());
-                cable.to = Default::default();
+                // What it wrote before may still arrive, at any time.
+                cable.to[side].clear();
+            }
+            Step::Restart(side) => {
+                self.restarts[side] -= 1;
+                self.dials[side] = 1;
+                self.mesh[side] = mesh(["a", "b"][side], 2);
+                self.up[side] = None;
+                for cable in &mut self.cables {
+                    cable.ends[side] = None;
+                    cable.to[side].clear();
+                }
             }
         }
         self.carry();
@@ -149,12 +174,15 @@ impl World {
                         self.up[side] = Some(conn);
                     }
                     MeshEvent::Down { conn, reason, .. } => {
-                        assert!(
-                            matches!(reason, DownReason::Closed | DownReason::Silent | DownReason::HelloTimeout)
-                                || reason == DownReason::Rejected(Rejection::Duplicate)
-                                || matches!(&reason, DownReason::Refused(r) if matches!(r.reason, Rejection::Duplicate | Rejection::Silent | Rejection::HelloTimeout)),
-                            "{reason:?}"
-                        );
+                        let told = match &reason {
+                            DownReason::Closed | DownReason::Silent | DownReason::HelloTimeout => None,
+                            DownReason::Rejected(rejection) => Some(*rejection),
+                            DownReason::Refused(refused) => Some(refused.reason),
+                            DownReason::Misbehaved(_) | DownReason::Dropped(_) => panic!("{reason:?}"),
+                        };
+                        let restarted = matches!(told, Some(Rejection::Superseded | Rejection::OlderGeneration));
+                        let expected = [Rejection::Duplicate, Rejection::Silent, Rejection::HelloTimeout];
+                        assert!(restarted || told.is_none_or(|told| expected.contains(&told)), "{reason:?}");
                         if self.up[side] == Some(conn) {
                             self.up[side] = None;
                             self.fell[side] += 1;
@@ -277,6 +305,21 @@ fn an_end_that_vanished_is_found_out_and_dialing_makes_one_connection() {
     }
 }
 
+#[test]
+fn a_node_that_starts_again_ends_with_one_connection_of_its_new_run() {
+    for restarted in 0..2 {
+        for dials in [[1, 0], [0, 1], [1, 1]] {
+            let mut start = World::new(dials, 0, 0);
+            start.restarts[restarted] = 1;
+            let worlds = search(start, |world| {
+                // The ends of the old run are gone, so the one connection is of the new run.
+                assert!(world.is_one(), "{world:#?}");
+            });
+            println!("{dials:?}, side {restarted} restarts: {worlds} worlds");
+        }
+    }
+}
+
 /// Side `lost` loses the only connection and the other side does not notice; `dialer` dials.
 fn replaced_at_once(lost: usize, dialer: usize) {
     let mut world = World::new([1, 0], 0, 1);
@@ -297,4 +340,82 @@ fn a_node_that_lost_its_connection_replaces_it_at_once() {
             replaced_at_once(lost, dialer);
         }
     }
+}
+
+/// A decider `a` whose connection with `b` is up, of which `b` has lost its end before it read the welcome; and two
+/// claims of `b` that do not know of it.
+fn two_that_wait() -> (Mesh, Conn, [Conn; 2]) {
+    let (mut a, mut b) = (mesh("a", 1), mesh("b", 1));
+    let mut dial = |b: &mut Mesh| {
+        let (on_b, on_a) = (b.connect(at(0), None), a.accept(at(0)));
+        a.receive(at(0), on_a, link_world::drain(b, on_b).into()).unwrap();
+        let bytes = link_world::drain(&mut a, on_a);
+        b.receive(at(0), on_b, bytes.into()).unwrap();
+        let claim = link_world::drain(b, on_b);
+        b.closed(at(0), on_b);
+        (on_a, claim)
+    };
+    let [first, second, third] = [(); 3].map(|()| dial(&mut b));
+    a.receive(at(0), first.0, first.1.into()).unwrap();
+    assert!(matches!(link_world::events(&mut a).as_slice(), [MeshEvent::Up { conn, .. }] if *conn == first.0));
+    for (conn, claim) in [second.clone(), third.clone()] {
+        a.receive(at(0), conn, claim.into()).unwrap();
+    }
+    assert_eq!(link_world::events(&mut a), [], "both wait for the answer to a probe");
+    (a, first.0, [second.0, third.0])
+}
+
+#[test]
+fn when_the_old_connection_ends_one_claim_that_waited_comes_in_at_once() {
+    let (mut a, old, [second, third]) = two_that_wait();
+    a.closed(at(0), old);
+    let seen = link_world::events(&mut a);
+    assert!(
+        matches!(seen.as_slice(), [
+            MeshEvent::Down { conn: first, reason: DownReason::Closed, .. },
+            MeshEvent::Up { conn: up, .. },
+            MeshEvent::Down { conn: other, reason: DownReason::Rejected(Rejection::Duplicate), .. },
+        ] if (*first, *up, *other) == (old, third, second)),
+        "{seen:?}"
+    );
+}
+
+#[test]
+fn without_an_answer_a_claim_that_waited_comes_in_after_half_the_hello_time_out() {
+    let (mut a, old, [second, third]) = two_that_wait();
+    a.tick(at(2499));
+    assert_eq!(link_world::events(&mut a), []);
+    a.tick(at(2500));
+    let seen = link_world::events(&mut a);
+    let duplicate = |event: &MeshEvent, expected: Conn| {
+        let rejected = DownReason::Rejected(Rejection::Duplicate);
+        matches!(event, MeshEvent::Down { conn, reason, .. } if *conn == expected && *reason == rejected)
+    };
+    let [old_down, up, other] = seen.as_slice() else { panic!("{seen:?}") };
+    assert!(duplicate(old_down, old) && duplicate(other, third), "{seen:?}");
+    assert!(matches!(up, MeshEvent::Up { conn, .. } if *conn == second));
+}
+
+#[test]
+fn a_welcome_that_arrives_after_a_newer_one_changes_nothing() {
+    let (mut a, mut b) = (mesh("a", 1), mesh("b", 1));
+    let mut welcomed = |a: &mut Mesh| {
+        let (on_a, on_b) = (a.connect(at(0), None), b.accept(at(0)));
+        b.receive(at(0), on_b, link_world::drain(a, on_a).into()).unwrap();
+        a.receive(at(0), on_a, link_world::drain(&mut b, on_b).into()).unwrap();
+        let welcome = link_world::drain(a, on_a);
+        a.closed(at(0), on_a);
+        (on_b, welcome)
+    };
+    let [first, second] = [(); 2].map(|()| welcomed(&mut a));
+    b.receive(at(0), second.0, second.1.into()).unwrap();
+    assert!(matches!(link_world::events(&mut b).as_slice(), [MeshEvent::Up { conn, .. }] if *conn == second.0));
+    b.receive(at(0), first.0, first.1.into()).unwrap();
+    let seen = link_world::events(&mut b);
+    let duplicate = DownReason::Rejected(Rejection::Duplicate);
+    assert!(
+        matches!(seen.as_slice(), [MeshEvent::Down { conn, reason, .. }] if *conn == first.0 && *reason == duplicate),
+        "{seen:?}"
+    );
+    assert_eq!(b.connection(&rid("a")), Some(second.0));
 }

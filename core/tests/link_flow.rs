@@ -12,9 +12,12 @@
 
 mod link_world;
 
-use link_world::{Pair, ack, at, drain, events, mesh, rid, send_all, state, write};
-use rehome::link::{Class, DownReason, DropReason, MeshEvent, Misbehaviour, Rejection, SendError, SendId};
+use link_world::{Pair, ack, at, drain, events, hello, mesh, rid, send_all, state, write};
+use rehome::link::{
+    Class, DownReason, DropReason, LinkSettings, Mesh, MeshEvent, Misbehaviour, Rejection, SendError, SendId,
+};
 use rehome::wire::{LinkRecord, Record};
+use std::time::Duration;
 
 const CHUNK: usize = 64 << 10;
 
@@ -71,8 +74,9 @@ fn each_class_keeps_its_order_and_bulk_is_not_starved() {
         let of: Vec<u64> = came.iter().filter(|(of, _)| *of == class).map(|(_, number)| *number).collect();
         assert_eq!(of, (0..count).collect::<Vec<_>>());
     }
-    let last_bulk = came.iter().rposition(|(class, _)| *class == Class::Bulk).unwrap();
-    assert!(came[last_bulk..].len() > 1000, "bulk passed while small records still waited");
+    let bulk: Vec<usize> = (0..came.len()).filter(|place| came[*place].0 == Class::Bulk).collect();
+    assert!(came.len() - bulk[3] > 1000, "bulk passed while small records still waited");
+    assert!(bulk.windows(2).all(|pair| pair[1] - pair[0] > 1000), "small records went first: {bulk:?}");
 }
 
 #[test]
@@ -147,7 +151,11 @@ fn writing_more_than_was_offered_is_misuse() {
 #[test]
 fn one_write_offers_no_more_than_it_may() {
     let mut pair = Pair::up();
-    let records: Vec<_> = (0..200).map(ack).chain((0..4).map(|ordinal| state(ordinal, CHUNK))).collect();
+    let records: Vec<_> = (0..200)
+        .map(ack)
+        .chain([link_world::relay(2 << 20)])
+        .chain((0..4).map(|ordinal| state(ordinal, CHUNK)))
+        .collect();
     send_all(&mut pair.a, pair.on_a, &records);
     while pair.a.wants_write(pair.on_a) {
         let mut slices = Vec::new();
@@ -258,4 +266,40 @@ fn a_peer_that_probes_and_does_not_read_makes_no_answers_pile_up() {
     pair.b.receive(at(0), pair.on_b, probe.repeat(1000).into()).unwrap();
     assert_eq!(pair.b.queued_bytes(pair.on_b), one);
     assert_eq!(drain(&mut pair.b, pair.on_b).len(), one);
+}
+
+#[test]
+fn death_does_not_wait_for_the_next_probe() {
+    let settings = LinkSettings { probe_after: Duration::from_secs(4), ..LinkSettings::default() };
+    let mut pair = Pair::up_of(Mesh::new(hello("a", 1), settings).unwrap(), mesh("b", 1));
+    for probe in [4000, 8000, 12_000] {
+        assert_eq!(pair.a.deadline(), Some(at(probe)));
+        pair.a.tick(at(probe));
+    }
+    assert_eq!(pair.a.deadline(), Some(at(15_000)));
+    pair.a.tick(at(15_000));
+    assert!(matches!(events(&mut pair.a).as_slice(), [MeshEvent::Down { reason: DownReason::Silent, .. }]));
+}
+
+#[test]
+fn a_refusal_that_nobody_reads_is_given_up() {
+    let mut pair = Pair::up();
+    pair.a.drop_conn(pair.on_a, DropReason::Program);
+    assert_eq!(pair.a.deadline(), Some(at(1000)));
+    pair.a.tick(at(999));
+    assert!(!pair.a.should_close(pair.on_a));
+    pair.a.tick(at(1000));
+    assert!(pair.a.should_close(pair.on_a));
+}
+
+#[test]
+fn after_the_peers_refusal_nothing_is_left_to_write() {
+    let mut pair = Pair::up();
+    send_all(&mut pair.a, pair.on_a, &[state(0, CHUNK)]);
+    write(&mut pair.a, pair.on_a, 10);
+    pair.b.drop_conn(pair.on_b, DropReason::Program);
+    pair.a.receive(at(0), pair.on_a, drain(&mut pair.b, pair.on_b).into()).unwrap();
+    assert!(pair.a.should_close(pair.on_a));
+    let ready: Vec<_> = std::iter::from_fn(|| pair.a.poll_ready()).collect();
+    assert_eq!(ready, [pair.on_a], "the transport hears of it");
 }

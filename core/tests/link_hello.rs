@@ -322,3 +322,80 @@ fn a_hello_that_every_peer_would_refuse_is_refused_at_home() {
     let many = Hello { capabilities: many, ..hello("a", 1) };
     assert_eq!(new(many), Err(MeshError::TooManyCapabilities { count: 65 }));
 }
+
+/// Cuts a stream into its records.
+fn cut(mut stream: &[u8]) -> Vec<Vec<u8>> {
+    let mut records = Vec::new();
+    while let Some((length, _)) = stream.split_first_chunk::<4>() {
+        let (record, rest) = stream.split_at(4 + usize::try_from(u32::from_be_bytes(*length)).unwrap());
+        records.push(record.to_vec());
+        stream = rest;
+    }
+    records
+}
+
+#[test]
+fn only_the_node_that_decides_takes_a_claim_and_only_the_other_a_welcome() {
+    // A good conversation gives the records: hello of a; hello and claim of b; welcome of a.
+    let mut good = Pair::dialed(mesh("a", 1), mesh("b", 1));
+    let hello_a = drain(&mut good.a, good.on_a);
+    good.b.receive(at(0), good.on_b, hello_a.clone().into()).unwrap();
+    let from_b = cut(&drain(&mut good.b, good.on_b));
+    let [hello_b, claim] = from_b.as_slice() else { panic!("{from_b:?}") };
+    good.a.receive(at(0), good.on_a, from_b.concat().into()).unwrap();
+    let welcome = drain(&mut good.a, good.on_a);
+
+    let mut b = mesh("b", 1);
+    let conn = b.accept(at(0));
+    b.receive(at(0), conn, [hello_a, claim.clone()].concat().into()).unwrap();
+    assert!(is_down(&mut b, &DownReason::Misbehaved(Misbehaviour::Unexpected("claim"))));
+    let mut a = mesh("a", 1);
+    let conn = a.connect(at(0), None);
+    a.receive(at(0), conn, [hello_b.clone(), welcome].concat().into()).unwrap();
+    assert!(is_down(&mut a, &DownReason::Misbehaved(Misbehaviour::Unexpected("welcome"))));
+}
+
+#[test]
+fn a_hello_with_trailing_bytes_or_too_many_capabilities_ends_the_connection() {
+    let good = drain_hello(&hello("a", 1));
+    let trailing = [&good[..], &[0]].concat();
+    let names: Vec<u8> = (0..62_u8).flat_map(|n| [1, b'0' + n]).collect();
+    // Its count of three stands before the first capability.
+    let place = good.windows(9).position(|window| window == b"framework").unwrap() - 2;
+    let with = |names: &[u8], count: u8| {
+        let mut hello = [&good[..], names].concat();
+        hello[place] = count;
+        hello
+    };
+    let cases = [
+        (trailing, Some("hello")),
+        (with(&names, 65), Some("capability count")),
+        (with(&names[..122], 64), None),
+        (with(&names[..2], 5), Some("capability")),
+    ];
+    for (bytes, field) in cases {
+        let mut b = mesh("b", 1);
+        let conn = b.accept(at(0));
+        b.receive(at(0), conn, reseal(&bytes).into()).unwrap();
+        match field {
+            Some(field) => assert!(is_down(&mut b, &DownReason::Misbehaved(Misbehaviour::Field(field))), "{field}"),
+            None => assert_eq!(events(&mut b), []),
+        }
+    }
+}
+
+#[test]
+fn a_link_record_in_the_published_form_ends_the_connection() {
+    let mut other = Pair::up();
+    other.a.send(other.on_a, SendId(1), Class::Small, &ack(1)).unwrap();
+    let link = drain(&mut other.a, other.on_a);
+    let frame = &link[9..];
+    let mut published = link[..9].to_vec();
+    published[4] = 7;
+    published.push(1);
+    published.extend(u32::try_from(frame.len()).unwrap().to_be_bytes());
+    published.extend(frame);
+    let mut pair = Pair::up();
+    pair.b.receive(at(0), pair.on_b, reseal(&published).into()).unwrap();
+    assert!(is_down(&mut pair.b, &DownReason::Misbehaved(Misbehaviour::Unexpected("record kind"))));
+}

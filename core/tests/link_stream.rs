@@ -192,6 +192,11 @@ fn a_length_above_the_limit_ends_the_connection_before_the_bytes_come() {
         assert_eq!(seen.is_empty(), !refused);
     }
     // On a connection that is up.
+    let settings = LinkSettings { payload_limit: 1000, ..LinkSettings::default() };
+    let limit = (64 << 10) + RECORD_SLACK;
+    let mut pair = Pair::up_of(mesh("a", 1), Mesh::new(hello("b", 1), settings).unwrap());
+    pair.b.receive(at(0), pair.on_b, head(limit)).unwrap();
+    assert!(events(&mut pair.b).is_empty(), "a chunk fits although the payload limit is less");
     let limit = LinkSettings::default().payload_limit + RECORD_SLACK;
     for (length, refused) in [(limit, false), (limit + 1, true)] {
         let mut pair = Pair::up();

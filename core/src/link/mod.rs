@@ -2,6 +2,51 @@
 //! the core sees. Owns the hello, the delimiting of records, liveness, fairness and the choice of one connection for
 //! each peer. Must never read a clock, touch a socket, or decide anything about an object.
 //!
+//! ```
+//! use rehome::fence::{NodeFence, OwnerPair, PeerFence};
+//! use rehome::id::{LeaseGeneration, NodeGeneration, OwnerId, RoutingId, Text8};
+//! use rehome::link::{Conn, Hello, LinkSettings, Mesh, MeshEvent, V13_CAPABILITY};
+//! use rehome::time::Instant;
+//!
+//! /// What a transport does when a socket can be written: here the "socket" is the other mesh.
+//! fn write(now: Instant, from: &mut Mesh, conn: Conn, to: &mut Mesh, far: Conn) -> Result<(), rehome::link::CallError> {
+//!     while from.wants_write(conn) {
+//!         let mut slices = Vec::new();
+//!         from.transmit(conn, &mut slices);
+//!         let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+//!         drop(slices);
+//!         from.transmitted(now, conn, bytes.len())?;
+//!         to.receive(now, far, bytes.into())?;
+//!     }
+//!     Ok(())
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mesh = |name: &'static str| -> Result<Mesh, Box<dyn std::error::Error>> {
+//!     let node = NodeFence { rid: RoutingId::new(name.as_bytes())?, generation: NodeGeneration::FIRST };
+//!     let owner = OwnerPair { owner: OwnerId::new(name)?, lease: LeaseGeneration::FIRST };
+//!     let hello = Hello {
+//!         peer: PeerFence { node, owner },
+//!         application_version: 1,
+//!         capabilities: vec![Text8::new(V13_CAPABILITY)?],
+//!         chunk_limit: 256 << 10,
+//!         mesh: Text8::new("example")?,
+//!     };
+//!     Ok(Mesh::new(hello, LinkSettings::default())?)
+//! };
+//! let (mut a, mut b) = (mesh("a")?, mesh("b")?);
+//! let now = Instant::ZERO;
+//! let (dialed, accepted) = (a.connect(now, None), b.accept(now));
+//! while a.wants_write(dialed) || b.wants_write(accepted) {
+//!     write(now, &mut a, dialed, &mut b, accepted)?;
+//!     write(now, &mut b, accepted, &mut a, dialed)?;
+//! }
+//! assert!(matches!(a.poll_event(), Some(MeshEvent::Up { conn, .. }) if conn == dialed));
+//! assert!(matches!(b.poll_event(), Some(MeshEvent::Up { conn, .. }) if conn == accepted));
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # The stream
 //! Integers are big-endian; `text8` is a u8 length of 1 to 255 and UTF-8 without NUL. Each record is
 //!

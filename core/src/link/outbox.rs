@@ -105,11 +105,11 @@ impl Outbox {
         while left > 0 {
             let Some(front) = self.committed.front_mut() else { break };
             let part = front.bytes.len().min(left);
-            front.bytes.advance(part);
             left = left.saturating_sub(part);
             self.queued = self.queued.saturating_sub(part);
-            if front.bytes.is_empty()
-                && let Some(outgoing) = self.committed.pop_front()
+            if part < front.bytes.len() {
+                front.bytes.advance(part);
+            } else if let Some(outgoing) = self.committed.pop_front()
                 && let Some(send) = outgoing.send
             {
                 sent(send);
