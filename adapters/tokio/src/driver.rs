@@ -33,6 +33,7 @@ pub(crate) enum Message {
     Read { conn: Conn, bytes: Bytes },
     Writable { conn: Conn },
     Closed { conn: Conn },
+    CutConnections,
     Objects(oneshot::Sender<Vec<ObjectKey>>),
     Inspect(oneshot::Sender<(rehome::node::Held, rehome::node::Counters)>),
 }
@@ -259,6 +260,11 @@ impl Driver {
                 }
             }
             Message::Closed { conn } => self.close(conn),
+            Message::CutConnections => {
+                for conn in self.sockets.keys().copied().collect::<Vec<_>>() {
+                    self.close(conn);
+                }
+            }
             Message::Objects(answer) => {
                 let _ = answer.send(self.parts.node.objects().cloned().collect());
             }

@@ -137,10 +137,23 @@ impl HostBuilder {
     ///
     /// # Errors
     /// [`StartError::Name`].
-    pub fn object<T: Object>(mut self, type_name: &str, config: TypeConfig, shared: T::Shared) -> Result<Self, StartError> {
+    pub fn object<T: Object>(self, type_name: &str, config: TypeConfig, shared: T::Shared) -> Result<Self, StartError> {
+        self.object_shared::<T>(type_name, config, Arc::new(shared))
+    }
+
+    /// The same with what the program shares with its objects itself.
+    ///
+    /// # Errors
+    /// [`StartError::Name`].
+    pub fn object_shared<T: Object>(
+        mut self,
+        type_name: &str,
+        config: TypeConfig,
+        shared: Arc<T::Shared>,
+    ) -> Result<Self, StartError> {
         let name = TypeName::new(type_name)?;
         let preserve = config.policy == Policy::Preserve;
-        let factory = TypedFactory::<T> { shared: Arc::new(shared), turn_limit: self.turn_limit, preserve };
+        let factory = TypedFactory::<T> { shared, turn_limit: self.turn_limit, preserve };
         self.types.insert(name.clone(), config);
         self.factories.insert(name, Arc::new(factory));
         Ok(self)
@@ -342,6 +355,12 @@ impl Host {
     /// Keeps a connection to another peer from now on.
     pub fn add_peer(&self, addr: SocketAddr) {
         tokio::spawn(crate::net::dial(addr, Arc::clone(&self.dialing), self.handle.clone()));
+    }
+
+    /// Cuts every connection to a peer, as a network would: they are made again by themselves. For tests of programs
+    /// that must live with it.
+    pub async fn cut_connections(&self) {
+        self.handle.tell(Message::CutConnections).await;
     }
 
     /// Ends the host: moves reach their terminal, objects that are left are dropped, the lease goes back. Past
