@@ -117,46 +117,79 @@ fn connect(path: &Path) -> Result<Connection, SqliteError> {
     Ok(connection)
 }
 
+/// How long an open waits for another process that is making or changing the file.
+const OPEN_LIMIT: Duration = Duration::from_secs(30);
+
 /// Looks at what the file is before anything is changed in it.
 fn prepare(connection: &Connection, path: &Path) -> Result<(), SqliteError> {
-    let open = |source| match source {
-        rusqlite::Error::SqliteFailure(error, _) if error.code == ErrorCode::NotADatabase => {
-            SqliteError::Foreign { path: path.to_owned() }
+    let started = Instant::now();
+    loop {
+        match try_prepare(connection, path) {
+            // Not every lock asks the busy handler: the change to write-ahead logging, for one.
+            Err(SqliteError::Open { source, .. })
+                if source.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && started.elapsed() < OPEN_LIMIT =>
+            {
+                thread::sleep(BUSY_PAUSE);
+            }
+            result => return result,
         }
-        source => SqliteError::Open { path: path.to_owned(), source },
+    }
+}
+
+fn try_prepare(connection: &Connection, path: &Path) -> Result<(), SqliteError> {
+    let open = |source: rusqlite::Error| {
+        if source.sqlite_error_code() == Some(ErrorCode::NotADatabase) {
+            SqliteError::Foreign { path: path.to_owned() }
+        } else {
+            SqliteError::Open { path: path.to_owned(), source }
+        }
     };
+    if !is_store(connection, path, &open)? {
+        // Two processes may make the file at once: one of them waits here and then finds it made.
+        let transaction =
+            rusqlite::Transaction::new_unchecked(connection, TransactionBehavior::Immediate).map_err(open)?;
+        if !is_store(connection, path, &open)? {
+            connection.execute_batch(&schema()).map_err(open)?;
+        }
+        transaction.commit().map_err(open)?;
+    }
+    let mode: String = connection.query_row("PRAGMA journal_mode", [], |row| row.get(0)).map_err(open)?;
+    if mode != "wal" {
+        connection.execute_batch("PRAGMA journal_mode = WAL").map_err(open)?;
+    }
+    connection.execute_batch("PRAGMA synchronous = FULL").map_err(open)
+}
+
+/// Whether the file is a store of this version; `false` where it is empty.
+fn is_store(
+    connection: &Connection,
+    path: &Path,
+    open: &impl Fn(rusqlite::Error) -> SqliteError,
+) -> Result<bool, SqliteError> {
     let pragma = |name: &str| connection.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, i32>(0));
-    // Two processes may make the file at once: one of them waits here and then finds it made.
-    let transaction = rusqlite::Transaction::new_unchecked(connection, TransactionBehavior::Immediate).map_err(open)?;
     let application = pragma("application_id").map_err(open)?;
     let version = pragma("user_version").map_err(open)?;
-    let tables: i64 =
-        connection.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0)).map_err(open)?;
+    let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0)).map_err(open)?;
     match (application, version, tables) {
-        (APPLICATION_ID, SCHEMA, _) => {}
-        (APPLICATION_ID, found, _) => return Err(SqliteError::Version { path: path.to_owned(), found }),
-        (0, 0, 0) => {
-            connection
-                .execute_batch(&format!(
-                    "PRAGMA application_id = {APPLICATION_ID};
-                     PRAGMA user_version = {SCHEMA};
-                     CREATE TABLE records (key BLOB PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL,
-                         boot TEXT, expires INTEGER) WITHOUT ROWID;
-                     CREATE INDEX records_expiry ON records (expires) WHERE expires IS NOT NULL;
-                     CREATE TABLE sequence (last INTEGER NOT NULL);
-                     INSERT INTO sequence VALUES (0);
-                     CREATE VIEW rehome_records AS SELECT replace(CAST(key AS TEXT), char(0), '/') AS key,
-                         CAST(value AS TEXT) AS value, version, expires FROM records;"
-                ))
-                .map_err(open)?;
-        }
-        (_, _, _) => return Err(SqliteError::Foreign { path: path.to_owned() }),
+        (APPLICATION_ID, SCHEMA, _) => Ok(true),
+        (APPLICATION_ID, found, _) => Err(SqliteError::Version { path: path.to_owned(), found }),
+        (0, 0, 0) => Ok(false),
+        (_, _, _) => Err(SqliteError::Foreign { path: path.to_owned() }),
     }
-    transaction.commit().map_err(open)?;
-    connection
-        .execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;")
-        .map_err(open)?;
-    Ok(())
+}
+
+fn schema() -> String {
+    format!(
+        "PRAGMA application_id = {APPLICATION_ID};
+         PRAGMA user_version = {SCHEMA};
+         CREATE TABLE records (key BLOB PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL,
+             boot TEXT, expires INTEGER) WITHOUT ROWID;
+         CREATE INDEX records_expiry ON records (expires) WHERE expires IS NOT NULL;
+         CREATE TABLE sequence (last INTEGER NOT NULL);
+         INSERT INTO sequence VALUES (0);
+         CREATE VIEW rehome_records AS SELECT replace(CAST(key AS TEXT), char(0), '/') AS key,
+             CAST(value AS TEXT) AS value, version, expires FROM records;"
+    )
 }
 
 fn read_loop(connection: &Connection, boot: &str, jobs: &Receiver<Job>) {

@@ -63,8 +63,9 @@ impl Node {
         tokio::spawn(async move {
             let mut lines = BufReader::new(stdout).lines();
             while let Ok(Some(line)) = lines.next_line().await {
-                if let Ok(said) = serde_json::from_str(&line) {
-                    let _ = heard.send(Heard { node: index, run, said: Some(said) });
+                match serde_json::from_str(&line) {
+                    Ok(said) => _ = heard.send(Heard { node: index, run, said: Some(said) }),
+                    Err(error) => eprintln!("node-{index} said what nobody understands: {error}: {line}"),
                 }
             }
             let _ = heard.send(Heard { node: index, run, said: None });

@@ -312,7 +312,8 @@ impl Demo {
             Said::Count { answered, requests, sent } => {
                 self.counts.insert((node, run), (answered, requests, sent));
             }
-            Said::Ledger { ledger, unbalanced, ambiguous, not_run } => {
+            Said::Ledger { ledger, answered, requests, sent, unbalanced, ambiguous, not_run } => {
+                self.counts.insert((node, run), (answered, requests, sent));
                 self.evidence.accounts.extend(ledger);
                 self.evidence.unbalanced += unbalanced;
                 self.evidence.ambiguous += ambiguous;

@@ -76,7 +76,15 @@ pub(crate) struct Dump {
     pub(crate) chain: u64,
     /// The object lost its state once, with its owner.
     pub(crate) reclaimed: bool,
-    pub(crate) clients: BTreeMap<u64, Seen>,
+    /// By client, in its order.
+    pub(crate) clients: Vec<(u64, Seen)>,
+}
+
+impl Dump {
+    pub(crate) fn seen(&self, client: u64) -> Option<&Seen> {
+        let index = self.clients.binary_search_by_key(&client, |(id, _)| *id).ok()?;
+        self.clients.get(index).map(|(_, seen)| seen)
+    }
 }
 
 /// What all objects of a process share.
@@ -174,7 +182,7 @@ impl Object for Hits {
                 turn: self.turn,
                 chain: self.chain,
                 reclaimed: self.reclaimed,
-                clients: self.clients.clone(),
+                clients: self.clients.iter().map(|(client, seen)| (*client, seen.clone())).collect(),
             };
             let json = serde_json::to_vec(&dump).map_err(|error| failed(&error))?;
             return Ok(Reply::Answer(payload("dump", json).map_err(|error| failed(&error))?));

@@ -452,6 +452,9 @@ impl Worker {
         }
         self.say(Said::Ledger {
             ledger,
+            answered: self.answered.load(Ordering::Relaxed),
+            requests: self.requests.load(Ordering::Relaxed),
+            sent: self.sent.load(Ordering::Relaxed),
             unbalanced: self.unbalanced.load(Ordering::Relaxed),
             ambiguous: self.ambiguous.load(Ordering::Relaxed),
             not_run: self.not_run.load(Ordering::Relaxed),
