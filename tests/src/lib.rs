@@ -1,1 +1,13 @@
-//! rehome-tests
+//! A deterministic world for the protocol core: real nodes, a store, objects, clients, one virtual clock and one seed.
+//! Faults come at the rates of a [`Profile`]; the oracles look at everything after every step.
+
+mod chance;
+mod host;
+mod oracle;
+mod profile;
+mod world;
+
+pub use chance::Chance;
+pub use oracle::Oracle;
+pub use profile::Profile;
+pub use world::{Summary, World, run};

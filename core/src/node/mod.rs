@@ -88,6 +88,8 @@ pub struct Node {
     routes: BTreeMap<ObjectKey, Route>,
     /// Messages that are on their way to another node.
     flights: BTreeMap<OperationId, ObjectKey>,
+    /// Messages that are on their way along a follow route.
+    forwarding: BTreeMap<OperationId, Box<Delivery>>,
     markers: BTreeMap<OperationId, ObjectKey>,
     requests: BTreeMap<OperationId, Request>,
     relays: BTreeMap<OperationId, Relay>,
@@ -305,6 +307,7 @@ impl Node {
             follows: BTreeMap::new(),
             routes: BTreeMap::new(),
             flights: BTreeMap::new(),
+            forwarding: BTreeMap::new(),
             markers: BTreeMap::new(),
             requests: BTreeMap::new(),
             relays: BTreeMap::new(),
@@ -389,7 +392,7 @@ impl Node {
             budget_bytes: self.budget.used(),
             relays: self.relays.len(),
             calls: self.calls.len(),
-            routed: self.routes.values().fold(0usize, |sum, route| sum.saturating_add(route.waiting())),
+            routed: self.routes.values().fold(self.forwarding.len(), |sum, route| sum.saturating_add(route.waiting())),
             queued: self.hosted.values().fold(0usize, |sum, hosted| sum.saturating_add(hosted.mailbox.len())),
             turns: self.turns.len(),
             tickets: self.tickets.len(),

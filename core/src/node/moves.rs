@@ -611,14 +611,14 @@ impl Node {
         });
         if let Some(ended) = self.fence_of(&key) {
             self.route_moved(&key.0, &ended, next.clone());
-            if let Some(next) = next
+            if let Some(next) = next.clone()
                 && !self.config.timing.follow.is_zero()
                 && let Some(route) = Follow::new(ended, next)
             {
                 self.follows.insert(key.clone(), route);
             }
         }
-        let followed = self.forward_items(&key.0, markers.chain(rest).collect::<Vec<_>>());
+        let followed = self.forward_items(&key.0, next.as_ref(), markers.chain(rest).collect::<Vec<_>>());
         if let Some(moving) = self.moves.get_mut(&relocation) {
             moving.receipt.transferred = transferred;
             moving.receipt.relayed = relayed;

@@ -114,16 +114,28 @@ impl Node {
                 }
                 Gate::Open | Gate::Activating | Gate::Sealing(_) => {}
             }
+            let operation = delivery.message.operation;
             hosted.mailbox.push_back(Item::Work(Box::new(Work { delivery: *delivery, relayed: None })));
+            self.take(operation, from);
             self.try_turn(&key);
             return Ok(());
         }
         if let Some(stage) = self.stage_mut(&key) {
             stage.receipt.temporary = stage.receipt.temporary.saturating_add(1);
+            let operation = delivery.message.operation;
             stage.temporary.push_back(Item::Work(Box::new(Work { delivery: *delivery, relayed: None })));
+            self.take(operation, from);
             return Ok(());
         }
         self.follow_message(key, delivery, from)
+    }
+
+    /// Takes the responsibility for a message, and says so to whoever had it, before anything else is done with it: it
+    /// may come back here, and that must not be taken for the answer to an earlier sending.
+    pub(super) fn take(&mut self, operation: OperationId, from: Option<&NodeFence>) {
+        if let Some(from) = from {
+            self.ordered(from, Ordered::Taken { operation });
+        }
     }
 
     fn fence_lease(&self) -> Option<crate::id::LeaseGeneration> {
@@ -146,11 +158,41 @@ impl Node {
         if let Some(stage) = self.stage_mut(&key) {
             return stage.temporary.push_back(Item::Marker(marker));
         }
-        if self.follows.contains_key(&key) && marker.hops < self.config.limits.follow_hops {
-            marker.hops = marker.hops.saturating_add(1);
-            return self.route_push(&key.0.clone(), Parcel::Marker(marker));
+        let within = marker.hops < self.config.limits.follow_hops;
+        marker.hops = marker.hops.saturating_add(1);
+        match self.follows.get(&key) {
+            Some(follow) if within => {
+                let target = follow.target.clone();
+                self.forward_marker(&key.0, target, marker);
+            }
+            // What came before it and waits here for a route still has to go first.
+            None if within && self.route_waits(&key.0) => self.route_push(&key.0.clone(), Parcel::Marker(marker)),
+            Some(_) | None => self.send_marker_back(&marker),
         }
-        self.send_marker_back(&marker);
+    }
+
+    /// Sends a message on along its follow route, past what this node itself holds back for the object: the order of
+    /// those who sent it is the order in which it came.
+    pub(super) fn forward(&mut self, key: &ObjectKey, target: RouteFence, mut delivery: Box<Delivery>) {
+        if self.expired(&delivery) {
+            return self.end_message(key, &delivery, Origin::Accepted, Fate::Timeout);
+        }
+        if !self.peers.contains_key(&target.node) || cfg!(rehome_fault = "forward_through_own_route") {
+            return self.route_push(key, Parcel::Message { delivery, origin: Origin::Accepted });
+        }
+        let node = target.node.clone();
+        delivery.message.to = super::routes::address(key, target);
+        self.forwarding.insert(delivery.message.operation, delivery.clone());
+        self.ordered(&node, Ordered::Deliver(delivery));
+    }
+
+    fn forward_marker(&mut self, key: &ObjectKey, target: RouteFence, mut marker: Marker) {
+        if !self.peers.contains_key(&target.node) {
+            return self.route_push(key, Parcel::Marker(marker));
+        }
+        let node = target.node.clone();
+        marker.to = super::routes::address(key, target);
+        self.ordered(&node, Ordered::Marker(marker));
     }
 
     /// Starts the next turn of an object, if it may.
@@ -360,23 +402,33 @@ impl Node {
         ended
     }
 
-    /// Hands items to the object's route: they were accepted here and go on to the owner.
-    pub(super) fn forward_items(&mut self, key: &ObjectKey, items: impl IntoIterator<Item = Item>) -> u64 {
+    /// Sends on what was accepted here: to the tenure that is known to follow, else along the object's route.
+    pub(super) fn forward_items(
+        &mut self,
+        key: &ObjectKey,
+        target: Option<&RouteFence>,
+        items: impl IntoIterator<Item = Item>,
+    ) -> u64 {
         let mut forwarded = 0u64;
         for item in items {
-            let parcel = match item {
+            match item {
                 Item::Work(work) => {
                     forwarded = forwarded.saturating_add(1);
                     let mut delivery = Box::new(work.delivery);
                     delivery.hops = delivery.hops.saturating_add(1);
-                    Parcel::Message { delivery, origin: Origin::Accepted }
+                    match target {
+                        Some(target) => self.forward(key, target.clone(), delivery),
+                        None => self.route_push(key, Parcel::Message { delivery, origin: Origin::Accepted }),
+                    }
                 }
                 Item::Marker(mut marker) => {
                     marker.hops = marker.hops.saturating_add(1);
-                    Parcel::Marker(marker)
+                    match target {
+                        Some(target) => self.forward_marker(key, target.clone(), marker),
+                        None => self.route_push(key, Parcel::Marker(marker)),
+                    }
                 }
-            };
-            self.route_push(key, parcel);
+            }
         }
         forwarded
     }

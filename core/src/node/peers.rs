@@ -191,11 +191,9 @@ impl Node {
         match body {
             Ordered::Deliver(delivery) => {
                 let operation = delivery.message.operation;
-                let answer = match self.arrive(delivery, Some(&from.node)) {
-                    Ok(()) => Ordered::Taken { operation },
-                    Err((_, reason)) => Ordered::Refused { operation, reason },
-                };
-                self.ordered(&from.node, answer);
+                if let Err((_, reason)) = self.arrive(delivery, Some(&from.node)) {
+                    self.ordered(&from.node, Ordered::Refused { operation, reason });
+                }
             }
             Ordered::Taken { operation } => self.route_taken(operation),
             Ordered::Refused { operation, reason } => self.route_refused(operation, reason),
@@ -231,8 +229,8 @@ impl Node {
                 if let (true, Some(from)) = (notice, from) {
                     self.notice(&key, &follow, &delivery, from);
                 }
-                let parcel = super::routes::Parcel::Message { delivery, origin: super::routes::Origin::Accepted };
-                self.route_push(&key.0, parcel);
+                self.take(delivery.message.operation, from);
+                self.forward(&key.0, follow.target, delivery);
                 Ok(())
             }
         }
@@ -308,6 +306,7 @@ impl Node {
         }
         self.routes.clear();
         self.flights.clear();
+        self.forwarding.clear();
         self.markers.clear();
     }
 }

@@ -75,7 +75,7 @@ impl Route {
     }
 }
 
-fn address(key: &ObjectKey, fence: RouteFence) -> Destination {
+pub(super) fn address(key: &ObjectKey, fence: RouteFence) -> Destination {
     match key.kind {
         ObjectKind::Actor => Destination::Actor(fence),
         ObjectKind::Spot => Destination::Spot(fence),
@@ -186,7 +186,12 @@ impl Node {
 
     /// The next hop is responsible for a message now.
     pub(super) fn route_taken(&mut self, operation: OperationId) {
-        let Some(key) = self.flights.remove(&operation) else { return self.count_stale("Taken") };
+        let Some(key) = self.flights.remove(&operation) else {
+            if self.forwarding.remove(&operation).is_none() {
+                self.count_stale("Taken");
+            }
+            return;
+        };
         let Some(route) = self.routes.get_mut(&key) else { return };
         route.attempts = 0;
         let position = route.flight.iter().position(|(delivery, _)| delivery.message.operation == operation);
@@ -198,18 +203,48 @@ impl Node {
 
     /// The next hop does not have the object.
     pub(super) fn route_refused(&mut self, operation: OperationId, reason: Refusal) {
-        let Some(key) = self.flights.remove(&operation) else { return self.count_stale("Refused") };
+        let Some(key) = self.flights.remove(&operation) else { return self.forward_refused(operation, reason) };
         let Some(route) = self.routes.get_mut(&key) else { return };
         let position = route.flight.iter().position(|(delivery, _)| delivery.message.operation == operation);
         let Some((delivery, origin)) = position.and_then(|position| route.flight.remove(position)) else { return };
         self.refused(&key, delivery, origin, reason);
     }
 
+    /// The next hop of a follow route does not have the object any more: it is looked for anew.
+    fn forward_refused(&mut self, operation: OperationId, reason: Refusal) {
+        let Some(mut delivery) = self.forwarding.remove(&operation) else { return self.count_stale("Refused") };
+        let Some((key, _)) = addressed(&delivery.message.to) else { return };
+        match reason {
+            Refusal::TooManyHops if delivery.message.reply.is_some() => {
+                self.end_message(&key, &delivery, Origin::Accepted, Fate::NotRun(NotRun::TooManyHops));
+            }
+            Refusal::NotHere | Refusal::TooManyHops => {
+                delivery.hops = 0;
+                self.event(Event::OrderGap { object: key.clone() });
+                self.route_push(&key, Parcel::Message { delivery, origin: Origin::Accepted });
+            }
+            Refusal::Busy => self.end_message(&key, &delivery, Origin::Accepted, Fate::Busy),
+            Refusal::Expired => self.end_message(&key, &delivery, Origin::Accepted, Fate::Timeout),
+            Refusal::OtherIncarnation => {
+                self.end_message(&key, &delivery, Origin::Accepted, Fate::NotRun(NotRun::OtherIncarnation));
+            }
+        }
+    }
+
+    /// Whether anything waits here for a route to the object.
+    pub(super) fn route_waits(&self, key: &ObjectKey) -> bool {
+        self.routes.get(key).is_some_and(|route| !route.is_idle())
+    }
+
     fn refused(&mut self, key: &ObjectKey, mut delivery: Box<Delivery>, origin: Origin, reason: Refusal) {
         match reason {
             Refusal::NotHere => {}
-            // What was accepted elsewhere is not given up because a circle was walked too often: it starts anew.
-            Refusal::TooManyHops if origin == Origin::Accepted => delivery.hops = 0,
+            // A one-way message that was accepted is not given up because its object moved on faster than it could
+            // follow: it starts anew, and its place in the order is gone.
+            Refusal::TooManyHops if origin == Origin::Accepted && delivery.message.reply.is_none() => {
+                delivery.hops = 0;
+                self.event(Event::OrderGap { object: key.clone() });
+            }
             Refusal::Busy => return self.end_message(key, &delivery, origin, Fate::Busy),
             Refusal::Expired => return self.end_message(key, &delivery, origin, Fate::Timeout),
             Refusal::TooManyHops => return self.end_message(key, &delivery, origin, Fate::NotRun(NotRun::TooManyHops)),
@@ -445,6 +480,19 @@ impl Node {
 
     /// A peer generation is over: what it had, nobody can tell of.
     pub(super) fn routes_peer_gone(&mut self, peer: &NodeFence) {
+        let lost: Vec<OperationId> = self
+            .forwarding
+            .iter()
+            .filter(|(_, delivery)| addressed(&delivery.message.to).is_some_and(|(_, fence)| fence.node == *peer))
+            .map(|(operation, _)| *operation)
+            .collect();
+        for operation in lost {
+            if let Some(delivery) = self.forwarding.remove(&operation)
+                && let Some((key, _)) = addressed(&delivery.message.to)
+            {
+                self.end_message(&key, &delivery, Origin::Accepted, Fate::MayHaveRun(MayHaveRun::NodeGone));
+            }
+        }
         let affected: Vec<ObjectKey> = self
             .routes
             .iter()

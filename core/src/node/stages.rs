@@ -418,7 +418,7 @@ impl Node {
         receipt.rejected = receipt.temporary;
         let receipt = *receipt;
         // What waited here was accepted: it goes to the owner that the store names.
-        self.forward_items(&object, stage.temporary);
+        self.forward_items(&object, None, stage.temporary);
         if stage.restored {
             let tenure = stage.tenure;
             self.host(Purpose::Hook(tenure.clone(), "Discard"), HostCommand::Discard { tenure });

@@ -63,6 +63,8 @@ struct Moving {
     object: u64,
     from: usize,
     to: usize,
+    /// The run of the target that the move was meant for.
+    to_run: u64,
 }
 
 struct Demo {
@@ -282,7 +284,7 @@ impl Demo {
             self.next_move += 1;
             let id = self.next_move;
             self.nodes[from].tell(Order::Move { id, object, to: self.nodes[to].name.clone() });
-            self.moving.insert(id, Moving { object, from, to });
+            self.moving.insert(id, Moving { object, from, to, to_run: self.nodes[to].run });
         }
     }
 
@@ -360,6 +362,11 @@ impl Demo {
         *self.evidence.outcomes.entry(outcome).or_default() += 1;
         self.timelines.outcome(detail, outcome);
         match outcome {
+            // The new owner is gone already.
+            Outcome::Moved if self.nodes[moving.to].run != moving.to_run => {
+                self.evidence.bereaved.insert(moving.object);
+                self.orphan(moving.object);
+            }
             Outcome::Moved => {
                 self.owners.insert(moving.object, moving.to);
                 self.left.insert((moving.object, moving.from), Instant::now());
