@@ -833,9 +833,6 @@ impl World {
         self.away = false;
         for node in 0..self.places.len() {
             self.places[node].skew = 0;
-            if self.places[node].paused {
-                self.perform(Act::Resume { node });
-            }
         }
         for _ in 0..30 {
             for object in 0..self.objects {

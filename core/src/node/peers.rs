@@ -230,7 +230,11 @@ impl Node {
                     self.notice(&key, &follow, &delivery, from);
                 }
                 self.take(delivery.message.operation, from);
-                self.forward(&key.0, follow.target, delivery);
+                self.forward(&key.0, follow.target.clone(), delivery);
+                if from.is_none() {
+                    // This node's own route is what led here.
+                    self.route_learned(&key.0, follow.target);
+                }
                 Ok(())
             }
         }
