@@ -1,0 +1,207 @@
+//! The file and its clock: what a store file looks like, how it is made and opened, and what store time is. It must
+//! never change a file that is no store.
+
+use crate::boot_nanos;
+use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior, params};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// "rhom": marks a file as a rehome store.
+const APPLICATION_ID: i32 = 0x7268_6f6d;
+const SCHEMA: i32 = 1;
+/// Between two attempts to get a lock that another process has.
+pub(super) const PAUSE: Duration = Duration::from_micros(200);
+
+/// `store` has one row. `clock` is the latest store time at which anything was committed. `rehome_records` is for
+/// people.
+const TABLES: &str = "
+    CREATE TABLE store (id INTEGER PRIMARY KEY CHECK (id = 1), sequence INTEGER NOT NULL, boot TEXT NOT NULL,
+        clock INTEGER NOT NULL);
+    CREATE TABLE records (key BLOB PRIMARY KEY NOT NULL, value BLOB NOT NULL, version INTEGER NOT NULL, ttl INTEGER,
+        expires INTEGER);
+    CREATE INDEX records_expiry ON records (expires) WHERE expires IS NOT NULL;
+    CREATE VIEW rehome_records AS SELECT replace(CAST(key AS TEXT), char(0), '/') AS key, CAST(value AS TEXT) AS value,
+        version, ttl / 1e9 AS ttl_seconds, expires / 1e9 AS expires_at_boot_seconds FROM records ORDER BY records.key;";
+
+/// Why a file cannot be a store: one sentence each.
+#[derive(Debug, thiserror::Error)]
+pub enum SqliteError {
+    /// The file is a store of another version.
+    #[error("{path}: the store has version {found}, this program knows version {SCHEMA}")]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: i32,
+    },
+    /// The file holds something else.
+    #[error("{path}: not a rehome store")]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The place cannot be shared by several connections (a name such as `:memory:`, or a file system without shared
+    /// memory).
+    #[error("{path}: several processes cannot share a store here, journal mode is '{mode}' and not 'wal'")]
+    NotShared {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite uses instead.
+        mode: String,
+    },
+    /// SQLite cannot open or read it.
+    #[error("{path}: the store cannot be opened: {source}")]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite says.
+        source: rusqlite::Error,
+    },
+    /// The machine gives no thread.
+    #[error("{path}: the store's threads cannot be started: {source}")]
+    Thread {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The machine does not tell its boot id.
+    #[error("the boot id of this machine cannot be read: {0}")]
+    BootId(std::io::Error),
+}
+
+/// Store time: nanoseconds of the machine's boot-time clock, and which boot they belong to.
+#[derive(Clone, Debug)]
+pub(super) struct StoreClock {
+    boot: String,
+    /// What this process's time namespace adds to the machine's clock: containers that share a file must agree.
+    offset: i128,
+}
+
+impl StoreClock {
+    pub(super) fn of_this_machine() -> Result<Self, SqliteError> {
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(SqliteError::BootId)?;
+        // A kernel without time namespaces has no such file, and no offset.
+        let offsets = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+        Ok(Self { boot: boot.trim().to_owned(), offset: boot_offset(&offsets).unwrap_or(0) })
+    }
+
+    pub(super) fn boot(&self) -> &str {
+        &self.boot
+    }
+
+    /// Store time now, in SQLite's integers.
+    pub(super) fn now(&self) -> i64 {
+        i64::try_from(i128::from(boot_nanos()) - self.offset).unwrap_or(i64::MAX)
+    }
+}
+
+/// Nanoseconds in the line `boottime SECONDS NANOSECONDS`.
+fn boot_offset(offsets: &str) -> Option<i128> {
+    let mut words = offsets.lines().find(|line| line.starts_with("boottime"))?.split_whitespace().skip(1);
+    let (seconds, nanos): (i64, i64) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    Some(i128::from(seconds) * 1_000_000_000 + i128::from(nanos))
+}
+
+/// A connection that waits at most `limit` for a lock.
+pub(super) fn connect(path: &Path, limit: Duration) -> Result<Connection, SqliteError> {
+    let open = |source| SqliteError::Open { path: path.to_owned(), source };
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = Connection::open_with_flags(path, flags).map_err(open)?;
+    let mut since = Instant::now();
+    let handler = move |tried| {
+        if tried == 0 {
+            since = Instant::now();
+        }
+        thread::sleep(PAUSE);
+        since.elapsed() < limit
+    };
+    connection.busy_handler(Some(handler)).map_err(open)?;
+    Ok(connection)
+}
+
+/// Opens the file for the writer, makes the store where there is none, and takes it into this boot.
+pub(super) fn open(path: &Path, limit: Duration, clock: &StoreClock) -> Result<Connection, SqliteError> {
+    let open = |source: rusqlite::Error| {
+        let path = path.to_owned();
+        if source.sqlite_error_code() == Some(ErrorCode::NotADatabase) {
+            SqliteError::Foreign { path }
+        } else {
+            SqliteError::Open { path, source }
+        }
+    };
+    let mut connection = connect(path, limit)?;
+    // Two processes may make the file at once: one of them waits here and then finds it made.
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(open)?;
+    let pragma = |name: &str| transaction.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, i32>(0));
+    let application = pragma("application_id").map_err(open)?;
+    let version = pragma("user_version").map_err(open)?;
+    let things: i64 =
+        transaction.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0)).map_err(open)?;
+    match (application, version, things) {
+        (APPLICATION_ID, SCHEMA, _) => enter_boot(&transaction, clock).map_err(open)?,
+        (APPLICATION_ID, found, _) => return Err(SqliteError::Version { path: path.to_owned(), found }),
+        (0, 0, 0) => {
+            transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(open)?;
+            transaction.pragma_update(None, "user_version", SCHEMA).map_err(open)?;
+            transaction.execute_batch(TABLES).map_err(open)?;
+            let row = params![clock.boot(), clock.now()];
+            transaction.execute("INSERT INTO store VALUES (1, 0, ?1, ?2)", row).map_err(open)?;
+        }
+        (_, _, _) => return Err(SqliteError::Foreign { path: path.to_owned() }),
+    }
+    transaction.commit().map_err(open)?;
+    let mode = shared_mode(&connection, limit).map_err(open)?;
+    if mode != "wal" {
+        return Err(SqliteError::NotShared { path: path.to_owned(), mode });
+    }
+    // Full: an acknowledged commit has been synced. Normal would lose the latest ones in a power cut.
+    connection.pragma_update(None, "synchronous", "FULL").map_err(open)?;
+    Ok(connection)
+}
+
+/// Turns the write-ahead log on. SQLite does not call the busy handler for this lock, so this waits by itself.
+fn shared_mode(connection: &Connection, limit: Duration) -> rusqlite::Result<String> {
+    let since = Instant::now();
+    loop {
+        match connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)) {
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && since.elapsed() < limit => {
+                thread::sleep(PAUSE);
+            }
+            mode => return mode,
+        }
+    }
+}
+
+/// In a new boot, gives every key its full time to live anew, except those known to have ended before: whoever acted
+/// on such an end committed something after it, and `clock` is the time of the last commit.
+fn enter_boot(transaction: &Transaction<'_>, clock: &StoreClock) -> rusqlite::Result<()> {
+    let of: String = transaction.query_row("SELECT boot FROM store", [], |row| row.get(0))?;
+    if of == clock.boot() {
+        return Ok(());
+    }
+    let now = clock.now();
+    transaction.execute("DELETE FROM records WHERE expires <= (SELECT clock FROM store)", [])?;
+    // Capped before the addition: SQLite would turn an overflow into a real.
+    transaction
+        .execute("UPDATE records SET expires = ?1 + min(ttl, ?2) WHERE expires IS NOT NULL", [now, i64::MAX - now])?;
+    transaction.execute("UPDATE store SET boot = ?1, clock = ?2", params![clock.boot(), now])?;
+    Ok(())
+}
+
+/// What endangers the promises at this place.
+pub(super) fn warnings(path: &Path) -> Vec<String> {
+    // Numbers of linux/magic.h.
+    const REMOTE: [u64; 7] = [0x6969, 0x517b, 0xfe53_4d42, 0xff53_4d42, 0x0102_1997, 0x6573_5546, 0x00c3_6400];
+    const TMPFS: u64 = 0x0102_1994;
+    let Ok(place) = rustix::fs::statfs(path) else { return Vec::new() };
+    let path = path.display();
+    match u64::try_from(place.f_type).unwrap_or_default() & 0xffff_ffff {
+        TMPFS => vec![format!("{path}: this file system is in memory, the store does not survive a reboot")],
+        kind if REMOTE.contains(&kind) => vec![format!(
+            "{path}: this file system may be remote; a SQLite store is safe only on a local disk of one machine"
+        )],
+        _ => Vec::new(),
+    }
+}
