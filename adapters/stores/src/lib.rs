@@ -45,12 +45,18 @@ pub type Answer = Pin<Box<dyn Future<Output = StoreReply> + Send + 'static>>;
 ///
 /// An answer needs no runtime: a loop without one waits for it on a worker thread with any `block_on`.
 pub trait Engine: Send + Sync + 'static {
-    /// Carries out one command. Its place among the others is fixed by this call, not by the first poll; dropping the
-    /// answer does not undo it.
+    /// Carries out one command. This call begins it, not the first poll; dropping the answer does not undo it. Of two
+    /// commands that are both on their way, either may be the first.
     fn execute(&self, command: StoreCommand) -> Answer;
 
     /// The engine's name.
     fn name(&self) -> &'static str;
+
+    /// The most distinct keys of a batch: a lower bound than the contract's where the engine has one. A larger batch is
+    /// [`StoreReply::Invalid`].
+    fn max_batch_keys(&self) -> usize {
+        rehome::store::MAX_BATCH_KEYS
+    }
 
     /// Settings that endanger the promises, as sentences to show at the start.
     fn warnings(&self) -> Vec<String> {

@@ -206,3 +206,18 @@ pub(super) fn warnings(path: &Path) -> Vec<String> {
         _ => Vec::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::boot_offset;
+
+    #[test]
+    fn the_offset_of_a_time_namespace_is_read_from_its_line() {
+        assert_eq!(
+            boot_offset("monotonic           3         0\nboottime         -86400        500\n"),
+            Some(-86_399_999_999_500)
+        );
+        assert_eq!(boot_offset("monotonic  0  0\n"), None);
+        assert_eq!(boot_offset(""), None);
+    }
+}

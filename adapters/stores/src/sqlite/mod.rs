@@ -69,7 +69,7 @@ impl Sqlite {
         let thread = |source| SqliteError::Thread { path: path.to_owned(), source };
         thread::Builder::new()
             .name(String::from("rehome-sqlite-write"))
-            .spawn(move || writer::run(writer, &clock, &turn, limit, &write_jobs))
+            .spawn(move || writer::run(writer, &clock, &turn, &write_jobs))
             .map_err(thread)?;
         thread::Builder::new()
             .name(String::from("rehome-sqlite-read"))

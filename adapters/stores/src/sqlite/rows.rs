@@ -106,9 +106,12 @@ fn scan(
     Ok((StoreReply::Page { entries, cursor: None }, ended))
 }
 
-/// Removes rows that have ended. Says whether there were any.
+/// Removes rows that have ended, though not very many at once. Says whether there were any.
 pub(super) fn purge(connection: &Connection, now: i64) -> rusqlite::Result<bool> {
-    Ok(connection.prepare_cached("DELETE FROM records WHERE expires <= ?1")?.execute([now])? > 0)
+    Ok(connection
+        .prepare_cached("DELETE FROM records WHERE rowid IN (SELECT rowid FROM records WHERE expires <= ?1 LIMIT 500)")?
+        .execute([now])?
+        > 0)
 }
 
 /// Whether all conditions hold.

@@ -5,7 +5,7 @@ use super::Job;
 use super::file::{PAUSE, StoreClock};
 use super::rows;
 use crossbeam_channel::Receiver;
-use rehome::store::{Batch, StoreCommand, StoreReply};
+use rehome::store::{Batch, MAX_BATCH_BYTES, Mutation, StoreCommand, StoreReply};
 use rusqlite::{Connection, TransactionBehavior, params};
 use std::fs::File;
 use std::path::Path;
@@ -14,6 +14,10 @@ use std::time::{Duration, Instant};
 
 /// Commands that share one transaction.
 const GROUP: usize = 256;
+/// No more commands are taken along once the values of those taken have so many bytes.
+const GROUP_BYTES: usize = MAX_BATCH_BYTES;
+/// How long a writer stands in line. It bounds what a process that was stopped there can do to the others.
+const TURN: Duration = Duration::from_millis(50);
 
 /// Whose turn it is to wait for the write lock. SQLite's lock goes to whoever asks at the right moment, and a writer
 /// with a full queue asks at once after each commit; so it must stand in line here behind the one that waits already.
@@ -27,9 +31,10 @@ impl Turn {
         Self(File::options().create(true).truncate(false).write(true).open(name).ok())
     }
 
-    /// Waits for the turn, at most until `end`.
-    fn wait(&self, end: Instant) {
+    /// Waits for the turn, but not for long: it is only a courtesy.
+    fn wait(&self) {
         let Some(file) = &self.0 else { return };
+        let end = Instant::now() + TURN;
         while matches!(file.try_lock(), Err(std::fs::TryLockError::WouldBlock)) && Instant::now() < end {
             thread::sleep(PAUSE);
         }
@@ -44,9 +49,9 @@ impl Turn {
     }
 }
 
-pub(super) fn run(mut connection: Connection, clock: &StoreClock, turn: &Turn, limit: Duration, jobs: &Receiver<Job>) {
+pub(super) fn run(mut connection: Connection, clock: &StoreClock, turn: &Turn, jobs: &Receiver<Job>) {
     while let Ok(first) = jobs.recv() {
-        turn.wait(Instant::now() + limit);
+        turn.wait();
         let mut group = vec![first];
         let replies = group_commit(&mut connection, clock, turn, jobs, &mut group);
         // A failed commit may have happened; everything before it has not, but nobody needs to know the difference.
@@ -69,7 +74,14 @@ fn group_commit(
     let begun = connection.transaction_with_behavior(TransactionBehavior::Immediate);
     turn.pass();
     let transaction = begun?;
-    group.extend(jobs.try_iter().take(GROUP - 1));
+    let mut bytes: usize = group.iter().map(weight).sum();
+    while group.len() < GROUP
+        && bytes < GROUP_BYTES
+        && let Ok(job) = jobs.try_recv()
+    {
+        bytes += weight(&job);
+        group.push(job);
+    }
     if !rows::of_this_boot(&transaction, clock)? {
         return Ok(Vec::new());
     }
@@ -96,7 +108,18 @@ fn group_commit(
     Ok(replies)
 }
 
-/// Does one batch, whole or not at all. An error ends the whole transaction only where SQLite has ended it itself.
+/// The bytes of a job's values.
+fn weight(job: &Job) -> usize {
+    let StoreCommand::Write(batch) = &job.command else { return 0 };
+    let values = batch.mutations.iter().map(|mutation| match mutation {
+        Mutation::Put { value, .. } => value.len(),
+        Mutation::Delete(_) => 0,
+    });
+    values.sum()
+}
+
+/// Does one batch, whole or not at all. An error ends the whole transaction only where SQLite has ended it itself:
+/// then there is no savepoint to go back to.
 fn write(connection: &Connection, now: i64, sequence: &mut i64, batch: &Batch) -> rusqlite::Result<StoreReply> {
     if !rows::hold(connection, now, &batch.conditions)? {
         return Ok(StoreReply::Conflict);
@@ -104,9 +127,6 @@ fn write(connection: &Connection, now: i64, sequence: &mut i64, batch: &Batch) -
     connection.prepare_cached("SAVEPOINT batch")?.execute([])?;
     let reply = rows::change(connection, now, sequence, batch);
     if reply.is_err() {
-        if connection.is_autocommit() {
-            return reply;
-        }
         connection.prepare_cached("ROLLBACK TO batch")?.execute([])?;
     }
     connection.prepare_cached("RELEASE batch")?.execute([])?;
