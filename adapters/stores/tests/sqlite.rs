@@ -268,3 +268,12 @@ fn what_is_queued_is_done_though_the_store_is_dropped() {
         assert!(matches!(block_on(answer), StoreReply::Applied(_)));
     }
 }
+
+#[test]
+fn a_store_that_is_made_opens_while_another_process_writes() {
+    let (_folder, path) = place();
+    let _store = Sqlite::open(&path).unwrap();
+    let _lock = raw(&path, "BEGIN IMMEDIATE");
+    let second = Sqlite::open_with(&path, Duration::from_millis(30)).unwrap();
+    assert_eq!(read(&second, "a"), StoreReply::Missing);
+}

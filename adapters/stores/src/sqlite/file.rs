@@ -124,64 +124,97 @@ pub(super) fn connect(path: &Path, limit: Duration) -> Result<Connection, Sqlite
 
 /// Opens the file for the writer, makes the store where there is none, and takes it into this boot.
 pub(super) fn open(path: &Path, limit: Duration, clock: &StoreClock) -> Result<Connection, SqliteError> {
-    let open = |source: rusqlite::Error| {
-        let path = path.to_owned();
-        if source.sqlite_error_code() == Some(ErrorCode::NotADatabase) {
-            SqliteError::Foreign { path }
-        } else {
-            SqliteError::Open { path, source }
-        }
-    };
     let mut connection = connect(path, limit)?;
-    // Two processes may make the file at once: one of them waits here and then finds it made.
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(open)?;
-    let pragma = |name: &str| transaction.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, i32>(0));
-    let application = pragma("application_id").map_err(open)?;
-    let version = pragma("user_version").map_err(open)?;
-    let things: i64 =
-        transaction.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0)).map_err(open)?;
-    match (application, version, things) {
-        (APPLICATION_ID, SCHEMA, _) => enter_boot(&transaction, clock).map_err(open)?,
-        (APPLICATION_ID, found, _) => return Err(SqliteError::Version { path: path.to_owned(), found }),
-        (0, 0, 0) => {
-            transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(open)?;
-            transaction.pragma_update(None, "user_version", SCHEMA).map_err(open)?;
-            transaction.execute_batch(TABLES).map_err(open)?;
-            let row = params![clock.boot(), clock.now()];
-            transaction.execute("INSERT INTO store VALUES (1, 0, ?1, ?2)", row).map_err(open)?;
-        }
-        (_, _, _) => return Err(SqliteError::Foreign { path: path.to_owned() }),
-    }
-    transaction.commit().map_err(open)?;
-    let mode = shared_mode(&connection, limit).map_err(open)?;
-    if mode != "wal" {
-        return Err(SqliteError::NotShared { path: path.to_owned(), mode });
-    }
-    // Full: an acknowledged commit has been synced. Normal would lose the latest ones in a power cut.
-    connection.pragma_update(None, "synchronous", "FULL").map_err(open)?;
-    Ok(connection)
-}
-
-/// Turns the write-ahead log on. SQLite does not call the busy handler for this lock, so this waits by itself.
-fn shared_mode(connection: &Connection, limit: Duration) -> rusqlite::Result<String> {
     let since = Instant::now();
     loop {
-        match connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)) {
-            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && since.elapsed() < limit => {
+        match settle(&mut connection, path, clock) {
+            // Not every lock asks the busy handler: the one to turn on the write-ahead log does not.
+            Err(SqliteError::Open { source, .. })
+                if source.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && since.elapsed() < limit =>
+            {
                 thread::sleep(PAUSE);
             }
-            mode => return mode,
+            Err(error) => return Err(error),
+            Ok(()) => return Ok(connection),
         }
     }
+}
+
+/// What a file is.
+enum Content {
+    /// Nothing yet.
+    Nothing,
+    /// A store of this boot.
+    Current,
+    /// A store of another boot.
+    OtherBoot,
+}
+
+fn settle(connection: &mut Connection, path: &Path, clock: &StoreClock) -> Result<(), SqliteError> {
+    let open = |source| failed(path, source);
+    // Most often there is nothing to do, and then no process at work has to wait for this one, or this one for it.
+    let found = content(&connection.transaction().map_err(open)?, path, clock)?;
+    match found {
+        Content::Current => {}
+        Content::Nothing | Content::OtherBoot => {
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(open)?;
+            // Two processes may come here at once: one of them has waited, and looks at what the other one made.
+            match content(&transaction, path, clock)? {
+                Content::Current => {}
+                Content::Nothing => make(&transaction, clock).map_err(open)?,
+                Content::OtherBoot => enter_boot(&transaction, clock).map_err(open)?,
+            }
+            transaction.commit().map_err(open)?;
+        }
+    }
+    let ask = |pragma| connection.query_row(pragma, [], |row| row.get::<_, String>(0)).map_err(open);
+    if ask("PRAGMA journal_mode")? != "wal" {
+        let mode = ask("PRAGMA journal_mode = WAL")?;
+        if mode != "wal" {
+            return Err(SqliteError::NotShared { path: path.to_owned(), mode });
+        }
+    }
+    // Full: an acknowledged commit has been synced. Normal would lose the latest ones in a power cut.
+    connection.pragma_update(None, "synchronous", "FULL").map_err(open)
+}
+
+fn failed(path: &Path, source: rusqlite::Error) -> SqliteError {
+    let path = path.to_owned();
+    if source.sqlite_error_code() == Some(ErrorCode::NotADatabase) {
+        SqliteError::Foreign { path }
+    } else {
+        SqliteError::Open { path, source }
+    }
+}
+
+fn content(transaction: &Transaction<'_>, path: &Path, clock: &StoreClock) -> Result<Content, SqliteError> {
+    let open = |source| failed(path, source);
+    let number = |sql| transaction.query_row(sql, [], |row| row.get::<_, i32>(0)).map_err(open);
+    let application = number("PRAGMA application_id")?;
+    let version = number("PRAGMA user_version")?;
+    let things = number("SELECT count(*) FROM sqlite_master")?;
+    match (application, version, things) {
+        (APPLICATION_ID, SCHEMA, _) => {
+            let boot: String = transaction.query_row("SELECT boot FROM store", [], |row| row.get(0)).map_err(open)?;
+            Ok(if boot == clock.boot() { Content::Current } else { Content::OtherBoot })
+        }
+        (APPLICATION_ID, found, _) => Err(SqliteError::Version { path: path.to_owned(), found }),
+        (0, 0, 0) => Ok(Content::Nothing),
+        (_, _, _) => Err(SqliteError::Foreign { path: path.to_owned() }),
+    }
+}
+
+fn make(transaction: &Transaction<'_>, clock: &StoreClock) -> rusqlite::Result<()> {
+    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+    transaction.pragma_update(None, "user_version", SCHEMA)?;
+    transaction.execute_batch(TABLES)?;
+    transaction.execute("INSERT INTO store VALUES (1, 0, ?1, ?2)", params![clock.boot(), clock.now()])?;
+    Ok(())
 }
 
 /// In a new boot, gives every key its full time to live anew, except those known to have ended before: whoever acted
 /// on such an end committed something after it, and `clock` is the time of the last commit.
 fn enter_boot(transaction: &Transaction<'_>, clock: &StoreClock) -> rusqlite::Result<()> {
-    let of: String = transaction.query_row("SELECT boot FROM store", [], |row| row.get(0))?;
-    if of == clock.boot() {
-        return Ok(());
-    }
     let now = clock.now();
     transaction.execute("DELETE FROM records WHERE expires <= (SELECT clock FROM store)", [])?;
     // Capped before the addition: SQLite would turn an overflow into a real.
