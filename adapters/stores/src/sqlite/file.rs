@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const APPLICATION_ID: i32 = 0x7268_6f6d;
 const SCHEMA: i32 = 1;
 /// Between two attempts to get a lock that another process has.
-pub(super) const PAUSE: Duration = Duration::from_micros(200);
+pub(super) const PAUSE: Duration = Duration::from_micros(50);
 
 /// `store` has one row. `clock` is the latest store time at which anything was committed. `rehome_records` is for
 /// people: key parts are joined by slashes there. It goes by JSON because SQLite's `replace` finds no NUL.
