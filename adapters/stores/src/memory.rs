@@ -1,8 +1,11 @@
 //! The engine in memory, with a script of faults: for tests and single processes. It survives nothing.
+//!
+//! The store itself is the core's [`MemoryStore`], a plain value; simulations without async use that one directly.
 
-use crate::{Answer, Engine, boot_nanos};
+use crate::{Answer, Engine, boot_nanos, in_bounds, ready};
+use bytes::Bytes;
 use futures_channel::oneshot;
-use rehome::store::{MemoryStore, StoreCommand, StoreReply};
+use rehome::store::{Condition, MemoryStore, Mutation, StoreCommand, StoreReply};
 use rehome::time::Instant;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,7 +44,7 @@ impl Clock {
 }
 
 /// What goes wrong with one command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
     /// Not done, and the answer is unknown.
     FailBefore,
@@ -49,33 +52,89 @@ pub enum Fault {
     FailAfter,
     /// Not done, and the answer is a conflict that is none.
     Conflict,
+    /// Not done, and the answer is that the command is out of bounds.
+    Refuse,
     /// Done and answered only when [`Memory::release`] is called.
     Hold,
+    /// Done at once, answered only when [`Memory::release`] is called.
+    HoldAnswer,
 }
 
-/// Which command a fault meets: the `nth` (from 0) that `matches`.
-#[derive(Clone, Copy, Debug)]
+/// The kind of a command, for a [`Rule`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A read.
+    Read,
+    /// A batch.
+    Write,
+    /// A page of a scan.
+    Scan,
+}
+
+/// A fault and the one command that it meets: the `nth` (from 0) of `kind` that touches a key under `prefix`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Rule {
-    /// Which commands count.
-    pub matches: fn(&StoreCommand) -> bool,
+    /// Which kind of command counts; `None` for all.
+    pub kind: Option<Kind>,
+    /// A command counts if one of its keys, or the prefix it scans, begins with these bytes.
+    pub prefix: Bytes,
     /// How many of them pass before.
     pub nth: u32,
     /// What happens to the one after.
     pub fault: Fault,
 }
 
-/// A store in this process's memory.
-#[derive(Clone, Default)]
+impl Rule {
+    /// `fault` for the `nth` (from 0) command of any kind.
+    pub const fn nth(nth: u32, fault: Fault) -> Self {
+        Self { kind: None, prefix: Bytes::new(), nth, fault }
+    }
+
+    /// The same, counting only commands of `kind`.
+    #[must_use]
+    pub fn of(self, kind: Kind) -> Self {
+        Self { kind: Some(kind), ..self }
+    }
+
+    /// The same, counting only commands that touch a key under `prefix`.
+    #[must_use]
+    pub fn under(self, prefix: impl Into<Bytes>) -> Self {
+        Self { prefix: prefix.into(), ..self }
+    }
+
+    fn counts(&self, command: &StoreCommand) -> bool {
+        let under = |key: &Bytes| key.starts_with(&self.prefix);
+        let (kind, touches) = match command {
+            StoreCommand::Read(key) => (Kind::Read, under(&key.0)),
+            StoreCommand::Write(batch) => {
+                let mut keys =
+                    batch.conditions.iter().map(Condition::key).chain(batch.mutations.iter().map(Mutation::key));
+                (Kind::Write, self.prefix.is_empty() || keys.any(|key| under(&key.0)))
+            }
+            StoreCommand::Scan { prefix, .. } => (Kind::Scan, under(prefix)),
+        };
+        touches && self.kind.is_none_or(|of| of == kind)
+    }
+}
+
+/// A store in this process's memory. Clones share it.
+#[derive(Clone, Debug, Default)]
 pub struct Memory {
     clock: Clock,
     inner: Arc<Mutex<Inner>>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Inner {
     store: MemoryStore,
     rules: Vec<Rule>,
-    held: VecDeque<(StoreCommand, oneshot::Sender<StoreReply>)>,
+    held: VecDeque<(Held, oneshot::Sender<StoreReply>)>,
+}
+
+#[derive(Debug)]
+enum Held {
+    Command(StoreCommand),
+    Reply(StoreReply),
 }
 
 impl Memory {
@@ -93,24 +152,38 @@ impl Memory {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a fault. Each meets one command.
+    /// Adds a fault. Each meets one command; where two would meet the same one, the earlier rule does and the later
+    /// one meets the next that counts for it.
     pub fn script(&self, rule: Rule) {
         self.inner().rules.push(rule);
     }
 
-    /// Commands that are held.
+    /// Rules that have met no command yet.
+    pub fn unmet(&self) -> usize {
+        self.inner().rules.len()
+    }
+
+    /// Answers that are held.
     pub fn held(&self) -> usize {
         self.inner().held.len()
     }
 
-    /// Does the oldest held command now. Says whether there was one.
+    /// Goes on with the oldest held answer, doing its command first where that was held too. Says whether there was one.
     pub fn release(&self) -> bool {
         let mut inner = self.inner();
-        let Some((command, answer)) = inner.held.pop_front() else { return false };
-        let reply = inner.store.apply(self.clock.now(), &command);
+        let Some((held, answer)) = inner.held.pop_front() else { return false };
+        let reply = match held {
+            Held::Command(command) => inner.store.apply(self.clock.now(), &command),
+            Held::Reply(reply) => reply,
+        };
         // Whoever asked may have given up.
         let _ = answer.send(reply);
         true
+    }
+
+    /// The store as it is now.
+    pub fn snapshot(&self) -> MemoryStore {
+        self.inner().store.clone()
     }
 }
 
@@ -118,7 +191,7 @@ impl Inner {
     fn fault(&mut self, command: &StoreCommand) -> Option<Fault> {
         let mut met = None;
         for (index, rule) in self.rules.iter_mut().enumerate() {
-            if !(rule.matches)(command) {
+            if !rule.counts(command) {
                 continue;
             }
             match rule.nth.checked_sub(1) {
@@ -129,29 +202,35 @@ impl Inner {
         }
         met.map(|index| self.rules.remove(index).fault)
     }
+
+    fn hold(&mut self, held: Held) -> Answer {
+        let (answer, reply) = oneshot::channel();
+        self.held.push_back((held, answer));
+        Box::pin(async move { reply.await.unwrap_or(StoreReply::Unknown) })
+    }
 }
 
 impl Engine for Memory {
     fn execute(&self, command: StoreCommand) -> Answer {
-        if command.check().is_err() {
-            return Box::pin(std::future::ready(StoreReply::Invalid));
+        if !in_bounds(&command) {
+            return ready(StoreReply::Invalid);
         }
         let mut inner = self.inner();
-        let reply = match inner.fault(&command) {
-            None => inner.store.apply(self.clock.now(), &command),
-            Some(Fault::FailBefore) => StoreReply::Unknown,
-            Some(Fault::Conflict) => StoreReply::Conflict,
+        match inner.fault(&command) {
+            None => ready(inner.store.apply(self.clock.now(), &command)),
+            Some(Fault::FailBefore) => ready(StoreReply::Unknown),
+            Some(Fault::Conflict) => ready(StoreReply::Conflict),
+            Some(Fault::Refuse) => ready(StoreReply::Invalid),
             Some(Fault::FailAfter) => {
                 inner.store.apply(self.clock.now(), &command);
-                StoreReply::Unknown
+                ready(StoreReply::Unknown)
             }
-            Some(Fault::Hold) => {
-                let (answer, reply) = oneshot::channel();
-                inner.held.push_back((command, answer));
-                return Box::pin(async move { reply.await.unwrap_or(StoreReply::Unknown) });
+            Some(Fault::Hold) => inner.hold(Held::Command(command)),
+            Some(Fault::HoldAnswer) => {
+                let reply = inner.store.apply(self.clock.now(), &command);
+                inner.hold(Held::Reply(reply))
             }
-        };
-        Box::pin(std::future::ready(reply))
+        }
     }
 
     fn name(&self) -> &'static str {
