@@ -178,6 +178,7 @@ impl Node {
             return self.end_message(key, &delivery, Origin::Accepted, Fate::Timeout);
         }
         if !self.peers.contains_key(&target.node) || cfg!(rehome_fault = "forward_through_own_route") {
+            self.route_leaves_here(key);
             return self.route_push(key, Parcel::Message { delivery, origin: Origin::Accepted });
         }
         let node = target.node.clone();
@@ -188,6 +189,10 @@ impl Node {
 
     fn forward_marker(&mut self, key: &ObjectKey, target: RouteFence, mut marker: Marker) {
         if !self.peers.contains_key(&target.node) {
+            if marker.origin == self.config.node {
+                return self.send_marker_back(&marker);
+            }
+            self.route_leaves_here(key);
             return self.route_push(key, Parcel::Marker(marker));
         }
         let node = target.node.clone();

@@ -343,6 +343,17 @@ impl Node {
         }
     }
 
+    /// The object has left this node, and its next owner is not connected: the store is asked, or a route that still led
+    /// to the tenure that ended here would lead in a circle.
+    pub(super) fn route_leaves_here(&mut self, key: &ObjectKey) {
+        if let Some(route) = self.routes.get_mut(key)
+            && let RouteState::At { fence, .. } = &route.state
+            && fence.node == self.config.node
+        {
+            route.state = RouteState::Unknown;
+        }
+    }
+
     /// The route that is known, for messages that this node would send now.
     pub(super) fn known_route(&self, key: &ObjectKey) -> Option<&RouteFence> {
         match &self.routes.get(key)?.state {
@@ -496,12 +507,16 @@ impl Node {
         let affected: Vec<ObjectKey> = self
             .routes
             .iter()
-            .filter(|(_, route)| match &route.state {
-                RouteState::At { fence, .. } => fence.node == *peer,
-                RouteState::Draining { old, next, .. } => {
-                    old.node == *peer || next.as_ref().is_some_and(|next| next.node == *peer)
-                }
-                RouteState::Unknown | RouteState::Locating | RouteState::Backoff => !route.flight.is_empty(),
+            .filter(|(_, route)| {
+                let leads_there = match &route.state {
+                    RouteState::At { fence, .. } => fence.node == *peer,
+                    RouteState::Draining { old, next, .. } => {
+                        old.node == *peer || next.as_ref().is_some_and(|next| next.node == *peer)
+                    }
+                    RouteState::Unknown | RouteState::Locating | RouteState::Backoff => false,
+                };
+                // Whatever the route is now, what is still in flight went where it led before.
+                leads_there || !route.flight.is_empty()
             })
             .map(|(key, _)| key.clone())
             .collect();
