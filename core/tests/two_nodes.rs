@@ -1,5 +1,13 @@
 //! Two nodes, a store in memory, and a counter that moves between them under traffic.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects
+)]
+
 use bytes::Bytes;
 use rehome::fence::{NodeFence, ObjectKey};
 use rehome::id::{NodeGeneration, ObjectId, OwnerId, RoutingId, Text8, TypeName};
@@ -8,7 +16,7 @@ use rehome::node::*;
 use rehome::state::Captured;
 use rehome::store::MemoryStore;
 use rehome::time::{Instant, Now, UnixMillis};
-use rehome::wire::{FailureCode, Outcome, Payload, Record, Sender};
+use rehome::wire::{FailureCode, Outcome, Payload, Sender};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -20,7 +28,6 @@ struct World {
     peers: Vec<Option<rehome::fence::PeerFence>>,
     objects: BTreeMap<(usize, rehome::fence::Tenure), u64>,
     done: BTreeMap<(usize, CallId), CallResult>,
-    events: Vec<(usize, Event)>,
     next_call: u64,
 }
 
@@ -58,7 +65,6 @@ impl World {
             peers: vec![None; count],
             objects: BTreeMap::new(),
             done: BTreeMap::new(),
-            events: Vec::new(),
             next_call: 0,
         };
         world.settle();
@@ -130,7 +136,6 @@ impl World {
                             self.peers[node] = Some(peer.clone());
                         }
                         assert!(!matches!(event, Event::Unbalanced { .. }), "{event:?}");
-                        self.events.push((node, event));
                     }
                 }
             }
@@ -231,43 +236,12 @@ fn an_object_moves_there_and_back_while_requests_arrive() {
             calls.push((0, world.user(0, request())));
         }
         world.advance(Duration::from_secs(1));
-        if !world.done.contains_key(&(source, relocate)) {
-            for e in world.events.iter().rev().take(12).rev() {
-                println!("EV {e:?}");
-            }
-            println!(
-                "MISS {:?} {:?} round {round} {:?} {:?}",
-                world.nodes[0].counters(),
-                format!("{:?}", world.nodes[0])
-                    .split("moves: ")
-                    .nth(1)
-                    .map(|s| s.chars().take(1500).collect::<String>()),
-                world.nodes[0].held(),
-                world.nodes[1].held()
-            );
-            println!(
-                "ST {:?}",
-                format!("{:?}", world.nodes[1])
-                    .split("stages: ")
-                    .nth(1)
-                    .map(|s| s.chars().take(1500).collect::<String>())
-            );
-        }
         let moved = &world.done[&(source, relocate)];
         assert!(matches!(moved, CallResult::Moved(Ok(MoveOutcome::Moved { route: Some(_), .. }))), "{moved:?}");
     }
     world.advance(Duration::from_secs(10));
     let mut answers = [Vec::new(), Vec::new()];
     for (node, call) in &calls {
-        if !world.done.contains_key(&(*node, *call)) {
-            println!(
-                "missing {node} {call:?} of {} held {:?} {:?}",
-                calls.len(),
-                world.nodes[0].held(),
-                world.nodes[1].held()
-            );
-            println!("{:?}", world.nodes[*node]);
-        }
         match &world.done[&(*node, *call)] {
             CallResult::Answered(Ok(payload)) => {
                 answers[*node].push(std::str::from_utf8(&payload.bytes).unwrap().parse::<u64>().unwrap());
@@ -300,5 +274,4 @@ fn an_object_moves_there_and_back_while_requests_arrive() {
         );
     }
     assert_eq!(world.objects.len(), 1);
-    let _: Option<Record> = None;
 }

@@ -60,7 +60,10 @@ impl Oracle {
             )),
         }
         if store.apply(now, &StoreCommand::Read(lease_key(pair))) == StoreReply::Missing {
-            self.fault(format!("promise 1, one owner: {} ran a turn after its owner's lease {pair:?} ended", tenure.object));
+            self.fault(format!(
+                "promise 1, one owner: {} ran a turn after its owner's lease {pair:?} ended",
+                tenure.object
+            ));
         }
         if !self.ran.insert((tenure.object.clone(), tenure.generation, operation)) {
             self.fault(format!("promise 8, idempotent: {} ran operation {operation:?} twice", tenure.object));
@@ -87,7 +90,10 @@ impl Oracle {
         self.turns.insert(key, (after.turn, tenure.owner_generation, after.chain));
         let message = (tenure.object.clone(), client, number);
         if self.refused.contains(&message) {
-            self.fault(format!("promise 5: {} ran message {number} of client {client}, which was refused", tenure.object));
+            self.fault(format!(
+                "promise 5: {} ran message {number} of client {client}, which was refused",
+                tenure.object
+            ));
         }
         self.done.insert(message);
     }
@@ -99,7 +105,9 @@ impl Oracle {
     pub(crate) fn refused(&mut self, object: &ObjectKey, client: u64, number: u64) {
         let message = (object.clone(), client, number);
         if self.done.contains(&message) {
-            self.fault(format!("promise 5: message {number} of client {client} to {object} ran and was called not run"));
+            self.fault(format!(
+                "promise 5: message {number} of client {client} to {object} ran and was called not run"
+            ));
         }
         self.refused.insert(message);
     }

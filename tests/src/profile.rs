@@ -63,7 +63,8 @@ impl Profile {
     pub const PAUSES: Self =
         Self { name: "pauses", pause: 20, pause_past_lease: 150, cut: 3, clock_jump: 5, late: 10, ..Self::NONE };
     /// Nodes die.
-    pub const KILLS: Self = Self { name: "kills", kill: 6, lease_lost: 2, cut: 3, duplicate: 20, late: 20, ..Self::NONE };
+    pub const KILLS: Self =
+        Self { name: "kills", kill: 6, lease_lost: 2, cut: 3, duplicate: 20, late: 20, ..Self::NONE };
     /// Everything at once, with tiny bounds.
     pub const CHAOS: Self = Self {
         name: "chaos",

@@ -196,7 +196,8 @@ impl World {
 
     fn config(&mut self, node: usize) -> Config {
         let mut limits = Limits::default();
-        let mut timing = Timing { operation: Duration::from_secs(12), follow: Duration::from_secs(8), ..Timing::default() };
+        let mut timing =
+            Timing { operation: Duration::from_secs(12), follow: Duration::from_secs(8), ..Timing::default() };
         if self.profile.tiny {
             limits = Limits { chunk: 24, peer_budget: 30, node_budget: 40, terminal_memory: 1, ..limits };
             timing.seal_limit = Duration::from_millis(300);
@@ -354,12 +355,18 @@ impl World {
             if self.chance.hits(self.profile.duplicate) {
                 self.made("duplicated record");
                 let delay = self.chance.below(50 * MILLI);
-                self.schedule(delay, Act::Deliver { from: node, to: other, epoch: 0, record: record.clone(), send: None });
+                self.schedule(
+                    delay,
+                    Act::Deliver { from: node, to: other, epoch: 0, record: record.clone(), send: None },
+                );
             }
             if self.chance.hits(self.profile.late) {
                 self.made("late record");
                 let delay = self.chance.below(8 * SECOND);
-                self.schedule(delay, Act::Deliver { from: node, to: other, epoch: 0, record: record.clone(), send: None });
+                self.schedule(
+                    delay,
+                    Act::Deliver { from: node, to: other, epoch: 0, record: record.clone(), send: None },
+                );
             }
         }
         let at = self.now + 50_000 + self.chance.below(MILLI);
@@ -402,7 +409,11 @@ impl World {
 
     fn connect(&mut self, a: usize, b: usize) {
         let (Some(peer_a), Some(peer_b)) = (self.places[a].peer.clone(), self.places[b].peer.clone()) else { return };
-        if self.places[a].node.is_none() || self.places[b].node.is_none() || self.places[a].paused || self.places[b].paused {
+        if self.places[a].node.is_none()
+            || self.places[b].node.is_none()
+            || self.places[a].paused
+            || self.places[b].paused
+        {
             self.schedule(300 * MILLI, Act::Connect { a, b });
             return;
         }
@@ -481,9 +492,13 @@ impl World {
     fn apply(&mut self, node: usize, run: u64, ticket: Option<Ticket>, command: &StoreCommand) {
         let now = Instant::from_nanos(self.now);
         let keys: Vec<_> = match command {
-            StoreCommand::Write(batch) => {
-                batch.mutations.iter().map(Mutation::key).filter(|key| key.0.starts_with(b"authority")).cloned().collect()
-            }
+            StoreCommand::Write(batch) => batch
+                .mutations
+                .iter()
+                .map(Mutation::key)
+                .filter(|key| key.0.starts_with(b"authority"))
+                .cloned()
+                .collect(),
             StoreCommand::Read(_) | StoreCommand::Scan { .. } => Vec::new(),
         };
         let read = |store: &mut MemoryStore, key| authority(store.apply(now, &StoreCommand::Read(key)));
@@ -617,7 +632,8 @@ impl World {
 
     fn relocate(&mut self, object: usize) {
         let owner = (0..self.places.len()).find(|node| {
-            self.serving(*node) && self.places[*node].node.as_ref().is_some_and(|node| node.objects().any(|o| *o == key(object)))
+            self.serving(*node)
+                && self.places[*node].node.as_ref().is_some_and(|node| node.objects().any(|o| *o == key(object)))
         });
         let Some(owner) = owner else { return };
         let target = self.chance.below(self.places.len() as u64) as usize;
@@ -886,7 +902,8 @@ impl World {
         }
         let answered = self.summary.answered;
         for object in 0..self.objects {
-            let before: usize = self.places.iter().map(|place| place.things.keys().filter(|t| t.object == key(object)).count()).sum();
+            let before: usize =
+                self.places.iter().map(|place| place.things.keys().filter(|t| t.object == key(object)).count()).sum();
             if before != 1 {
                 let found: Vec<_> = self.places.iter().flat_map(|place| place.things.keys()).collect();
                 self.oracle.faults.push(format!("promise 1: object {object} lives {before} times: {found:?}"));

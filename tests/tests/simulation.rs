@@ -64,7 +64,11 @@ fn calm_histories() {
 
 #[test]
 fn lossy_histories() {
-    check(Profile::LOSSY, 200, &["connection cut", "duplicated record", "late record", "slow turn", "cancel", "capture fails"]);
+    check(
+        Profile::LOSSY,
+        200,
+        &["connection cut", "duplicated record", "late record", "slow turn", "cancel", "capture fails"],
+    );
 }
 
 #[test]

@@ -39,8 +39,11 @@ pub(crate) fn run(arguments: &DecodeArgs) -> Result<(), Failure> {
 }
 
 fn hex(text: &str) -> Result<Bytes, Failure> {
-    let digits: Option<Vec<u8>> =
-        text.chars().filter(|c| !c.is_whitespace()).map(|c| c.to_digit(16).and_then(|d| u8::try_from(d).ok())).collect();
+    let digits: Option<Vec<u8>> = text
+        .chars()
+        .filter(|c| !c.is_whitespace())
+        .map(|c| c.to_digit(16).and_then(|d| u8::try_from(d).ok()))
+        .collect();
     let digits = digits.ok_or_else(|| Failure::usage("the record is not hex: only 0-9, a-f and white space"))?;
     let (pairs, rest) = digits.as_chunks::<2>();
     if !rest.is_empty() {

@@ -48,8 +48,10 @@ const fn default_shutdown() -> u64 {
 
 pub(crate) async fn run(arguments: NodeArgs) -> Result<(), Failure> {
     let path = arguments.config.display();
-    let text = std::fs::read_to_string(&arguments.config).map_err(|error| Failure::usage(format!("{path}: {error}")))?;
-    let config: NodeConfig = toml::from_str(&text).map_err(|error| Failure::usage(format!("{path}: {}", error.message())))?;
+    let text =
+        std::fs::read_to_string(&arguments.config).map_err(|error| Failure::usage(format!("{path}: {error}")))?;
+    let config: NodeConfig =
+        toml::from_str(&text).map_err(|error| Failure::usage(format!("{path}: {}", error.message())))?;
     let engine = rehome_stores::open(&config.store).map_err(Failure::usage)?;
     for warning in engine.warnings() {
         eprintln!("rehome: warning: {warning}");

@@ -52,7 +52,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let moved = left.relocate(counter.clone(), RoutingId::new("right")?, None).await.outcome().await?;
     println!("{moved:?}");
     let count = left.request(counter, payload("hit", "")?, Duration::from_secs(5)).await?;
-    println!("count {} after the move, objects on the right: {}", String::from_utf8_lossy(&count.bytes), right.objects().await.len());
+    println!(
+        "count {} after the move, objects on the right: {}",
+        String::from_utf8_lossy(&count.bytes),
+        right.objects().await.len()
+    );
     left.shutdown(Duration::from_secs(5)).await;
     right.shutdown(Duration::from_secs(5)).await;
     Ok(())

@@ -521,10 +521,8 @@ impl Driver {
 
     fn turn(&mut self, turn: Turn) {
         let id = turn.turn;
-        let sent = self
-            .objects
-            .get(&turn.tenure)
-            .is_some_and(|object| object.send(Command::Turn(Box::new(turn))).is_ok());
+        let sent =
+            self.objects.get(&turn.tenure).is_some_and(|object| object.send(Command::Turn(Box::new(turn))).is_ok());
         if !sent {
             self.input(Input::TurnEnd { turn: id, end: TurnEnd::Done { reply: None } });
         }

@@ -609,20 +609,57 @@ fn retiring(input: SourceInput) -> (State, SourceEffects) {
             (State::Following, smallvec![SourceEffect::Moved, SourceEffect::Arm(SourceTimer::Follow)])
         }
         SourceInput::Over => (State::Ended, smallvec![SourceEffect::Moved, SourceEffect::End]),
-        other => {
-            let effects = ignored("Retiring", &other);
-            (State::Retiring, effects)
-        }
+        SourceInput::Size { .. }
+        | SourceInput::SizeFailed
+        | SourceInput::Budget
+        | SourceInput::Record(_)
+        | SourceInput::TurnsEnded
+        | SourceInput::Captured
+        | SourceInput::CaptureFailed(_)
+        | SourceInput::Ready
+        | SourceInput::Failed(_)
+        | SourceInput::PeerDown
+        | SourceInput::PeerUp
+        | SourceInput::TargetGone
+        | SourceInput::Submitted
+        | SourceInput::OwnLease(_)
+        | SourceInput::Preserved(_)
+        | SourceInput::Timer(_)
+        | SourceInput::Cancel
+        | SourceInput::Shutdown
+        | SourceInput::GuardLive => (State::Retiring, ignored("Retiring", &input)),
     }
 }
 
 fn following(input: SourceInput) -> (State, SourceEffects) {
     match input {
         SourceInput::Timer(SourceTimer::Follow) | SourceInput::Over => (State::Ended, smallvec![SourceEffect::End]),
-        other => {
-            let effects = ignored("Following", &other);
-            (State::Following, effects)
-        }
+        SourceInput::Timer(
+            SourceTimer::Deadline
+            | SourceTimer::PrepareResend
+            | SourceTimer::SealLimit
+            | SourceTimer::Poll(_)
+            | SourceTimer::Resubmit,
+        )
+        | SourceInput::Size { .. }
+        | SourceInput::SizeFailed
+        | SourceInput::Budget
+        | SourceInput::Record(_)
+        | SourceInput::TurnsEnded
+        | SourceInput::Captured
+        | SourceInput::CaptureFailed(_)
+        | SourceInput::Ready
+        | SourceInput::Failed(_)
+        | SourceInput::PeerDown
+        | SourceInput::PeerUp
+        | SourceInput::TargetGone
+        | SourceInput::Submitted
+        | SourceInput::OwnLease(_)
+        | SourceInput::Preserved(_)
+        | SourceInput::Retired
+        | SourceInput::Cancel
+        | SourceInput::Shutdown
+        | SourceInput::GuardLive => (State::Following, ignored("Following", &input)),
     }
 }
 

@@ -166,7 +166,9 @@ impl Node {
                 self.forward_marker(&key.0, target, marker);
             }
             // What came before it and waits here for a route still has to go first; of our own marker it is what waits.
-            None if within && marker.origin != self.config.node && self.route_waits(&key.0) => self.route_push(&key.0.clone(), Parcel::Marker(marker)),
+            None if within && marker.origin != self.config.node && self.route_waits(&key.0) => {
+                self.route_push(&key.0.clone(), Parcel::Marker(marker))
+            }
             Some(_) | None => self.send_marker_back(&marker),
         }
     }

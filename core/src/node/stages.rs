@@ -235,6 +235,13 @@ impl Node {
         self.send(conn, Class::Small, record, SendPurpose::None);
     }
 
+    fn answer_source(&mut self, relocation: RelocationId, answer: Terminal) {
+        let Some(stage) = self.stages.get(&relocation) else { return };
+        let Some(conn) = self.stage_conn(stage) else { return };
+        let (identity, object) = (stage.prepare.identity.clone(), stage.prepare.object.clone());
+        self.answer_terminal(conn, identity, object, answer);
+    }
+
     /// The connection that the move's source has now.
     fn stage_conn(&self, stage: &Stage) -> Option<Conn> {
         self.peers.get(&stage.source.node).and_then(|peer| peer.conn)
@@ -250,16 +257,8 @@ impl Node {
                 let command = HostCommand::Restore { tenure, type_name: stable_type, version, state };
                 self.host(Purpose::Restore(relocation), command);
             }
-            TargetEffect::SendReady | TargetEffect::SendFailed(_) => {
-                let Some(stage) = self.stages.get(&relocation) else { return };
-                let Some(conn) = self.stage_conn(stage) else { return };
-                let (identity, object) = (stage.prepare.identity.clone(), stage.prepare.object.clone());
-                let terminal = match effect {
-                    TargetEffect::SendFailed(code) => Terminal::Failed(code),
-                    _ => Terminal::Opened,
-                };
-                self.answer_terminal(conn, identity, object, terminal);
-            }
+            TargetEffect::SendReady => self.answer_source(relocation, Terminal::Opened),
+            TargetEffect::SendFailed(code) => self.answer_source(relocation, Terminal::Failed(code)),
             TargetEffect::Warn => {
                 self.counters.cutover_timeout = self.counters.cutover_timeout.saturating_add(1);
                 self.event(Event::CutoverLate { relocation });

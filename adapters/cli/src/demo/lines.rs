@@ -48,7 +48,15 @@ pub(crate) enum Said {
     /// So far.
     Count { answered: u64, requests: u64, sent: u64 },
     /// What the clients know.
-    Ledger { ledger: Vec<Account>, answered: u64, requests: u64, sent: u64, unbalanced: u64, ambiguous: u64, not_run: u64 },
+    Ledger {
+        ledger: Vec<Account>,
+        answered: u64,
+        requests: u64,
+        sent: u64,
+        unbalanced: u64,
+        ambiguous: u64,
+        not_run: u64,
+    },
     /// Turn numbers that clients saw answered: object, incarnation, turns.
     Turns { object: u64, incarnation: u64, turns: Vec<u64> },
     /// All of the ledger was told.

@@ -96,13 +96,17 @@ struct Demo {
 pub(crate) async fn run(args: DemoArgs) -> Result<(), Failure> {
     if let Some(path) = &args.report {
         // Found out now, not after an hour.
-        std::fs::File::options().create(true).append(true).open(path).map_err(|error| {
-            Failure::usage(format!("{}: {error}", path.display()))
-        })?;
+        std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(path)
+            .map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
     }
     let folder = tempfile::tempdir().map_err(Failure::run)?;
     let seed = args.seed.unwrap_or_else(|| {
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |since| since.subsec_nanos().into())
+        std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(1, |since| since.subsec_nanos().into())
     });
     let mut arguments = vec![
         String::from("--store"),
@@ -184,7 +188,8 @@ impl Demo {
             return Err(Failure::run(format!("{} objects were not created: {first}", self.failed_creates.len())));
         }
         for index in 0..nodes {
-            let share = self.args.clients / self.args.nodes + u64::from((index as u64) < self.args.clients % self.args.nodes);
+            let share =
+                self.args.clients / self.args.nodes + u64::from((index as u64) < self.args.clients % self.args.nodes);
             self.start_clients(index, share);
         }
         Ok(())
@@ -416,13 +421,20 @@ impl Demo {
     /// A node process is gone: what it owned or was about to own is looked for, and another run takes its place.
     fn replace(&mut self, node: usize) -> Result<(), Failure> {
         let run = self.nodes[node].run + 1;
-        let owned: Vec<u64> = self.owners.iter().filter(|(_, owner)| **owner == node).map(|(object, _)| *object).collect();
+        let owned: Vec<u64> =
+            self.owners.iter().filter(|(_, owner)| **owner == node).map(|(object, _)| *object).collect();
         let follow = Duration::from_secs(32);
         self.evidence.bereaved.extend(
-            self.left.iter().filter(|((_, from), when)| *from == node && when.elapsed() < follow).map(|((object, _), _)| *object),
+            self.left
+                .iter()
+                .filter(|((_, from), when)| *from == node && when.elapsed() < follow)
+                .map(|((object, _), _)| *object),
         );
-        let broken: Vec<u64> = self.moving.iter().filter(|(_, moving)| moving.from == node).map(|(id, _)| *id).collect();
-        self.evidence.bereaved.extend(self.moving.values().filter(|moving| moving.to == node).map(|moving| moving.object));
+        let broken: Vec<u64> =
+            self.moving.iter().filter(|(_, moving)| moving.from == node).map(|(id, _)| *id).collect();
+        self.evidence
+            .bereaved
+            .extend(self.moving.values().filter(|moving| moving.to == node).map(|moving| moving.object));
         for id in broken {
             self.moved(id, Outcome::Unknown, "", None);
         }
@@ -438,7 +450,8 @@ impl Demo {
     /// Breaks something now and then, and looks for orphans.
     async fn fault(&mut self, begin: bool) -> Result<(), Failure> {
         let now = Instant::now();
-        let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.resumes).into_iter().partition(|(at, ..)| *at <= now);
+        let (due, later): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.resumes).into_iter().partition(|(at, ..)| *at <= now);
         self.resumes = later;
         for (_, node, run) in due {
             if self.nodes[node].run == run {
@@ -524,7 +537,9 @@ impl Demo {
             }
         }
         for object in 0..self.args.objects {
-            if !self.evidence.dumps.contains_key(&object) && !self.evidence.silent.iter().any(|(silent, _)| *silent == object) {
+            if !self.evidence.dumps.contains_key(&object)
+                && !self.evidence.silent.iter().any(|(silent, _)| *silent == object)
+            {
                 self.evidence.silent.push((object, String::from("no answer")));
             }
         }
@@ -549,10 +564,19 @@ impl Demo {
         let outcome = |outcome| self.evidence.outcomes.get(&outcome).copied().unwrap_or(0);
         let moves = self.ended_moves();
         println!();
-        println!("moves          {moves}: {} moved, {} kept by their source, {} lost with their node, {} of unknown end; {} refused",
-            outcome(Outcome::Moved), outcome(Outcome::KeptSource), outcome(Outcome::Lost), outcome(Outcome::Unknown), outcome(Outcome::Refused));
+        println!(
+            "moves          {moves}: {} moved, {} kept by their source, {} lost with their node, {} of unknown end; {} refused",
+            outcome(Outcome::Moved),
+            outcome(Outcome::KeptSource),
+            outcome(Outcome::Lost),
+            outcome(Outcome::Unknown),
+            outcome(Outcome::Refused)
+        );
         println!("requests       {requests}, answered {answered}; one-way messages accepted {sent}");
-        println!("not certain    {} of which nobody can tell, {} certainly not run", self.evidence.ambiguous, self.evidence.not_run);
+        println!(
+            "not certain    {} of which nobody can tell, {} certainly not run",
+            self.evidence.ambiguous, self.evidence.not_run
+        );
         println!("lost           {}", counts.lost);
         println!("duplicated     {}", counts.duplicated);
         println!("reordered      {}", counts.reordered);
@@ -561,10 +585,17 @@ impl Demo {
         println!("source stop    p50 {} us, p99 {} us, max {} us", pause.p50, pause.p99, pause.max);
         println!("target resume  p50 {} us, p99 {} us, max {} us", resume.p50, resume.p99, resume.max);
         println!("client gap     p50 {} us, p99 {} us, max {} us", gap.p50, gap.p99, gap.max);
-        println!("rate           {:.0} moves/s, {:.0} messages/s in {seconds:.1} s", moves as f64 / seconds, (answered + sent) as f64 / seconds);
+        println!(
+            "rate           {:.0} moves/s, {:.0} messages/s in {seconds:.1} s",
+            moves as f64 / seconds,
+            (answered + sent) as f64 / seconds
+        );
         if self.args.chaos {
             println!("faults         {:?}", self.faults);
-            println!("reclaimed      {} objects; {} accounts lost with a node, as documented", self.evidence.reclaimed, self.evidence.lost_with_node);
+            println!(
+                "reclaimed      {} objects; {} accounts lost with a node, as documented",
+                self.evidence.reclaimed, self.evidence.lost_with_node
+            );
         }
         for text in counts.texts.iter().take(20) {
             println!("  {text}");

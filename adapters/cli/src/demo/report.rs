@@ -93,7 +93,8 @@ fn human(micros: u64) -> String {
 }
 
 fn slowest(page: &mut String, timelines: &Timelines) {
-    let mut moves: Vec<&Timeline> = timelines.moves.values().filter(|t| t.moved && t.opened > 0 && t.sealed > 0).collect();
+    let mut moves: Vec<&Timeline> =
+        timelines.moves.values().filter(|t| t.moved && t.opened > 0 && t.sealed > 0).collect();
     moves.sort_by_key(|t| std::cmp::Reverse(t.opened.saturating_sub(t.sealed)));
     moves.truncate(10);
     let Some(longest) = moves.first().map(|t| t.opened.saturating_sub(t.sealed).max(1)) else { return };
@@ -111,7 +112,12 @@ fn slowest(page: &mut String, timelines: &Timelines) {
         let _ = writeln!(page, "<text x='0' y='{}'>object-{}</text>", y + 16, t.object);
         let _ = writeln!(page, "<rect class='stop' x='110' y='{y}' width='{a:.1}' height='20'/>");
         let _ = writeln!(page, "<rect class='wait' x='{:.1}' y='{y}' width='{b:.1}' height='20'/>", 110.0 + a);
-        let _ = writeln!(page, "<rect class='open' x='{:.1}' y='{y}' width='{:.1}' height='20'/>", 110.0 + a + b, c.max(1.0));
+        let _ = writeln!(
+            page,
+            "<rect class='open' x='{:.1}' y='{y}' width='{:.1}' height='20'/>",
+            110.0 + a + b,
+            c.max(1.0)
+        );
         let _ = writeln!(
             page,
             "<text x='{:.1}' y='{}'>{}</text>",

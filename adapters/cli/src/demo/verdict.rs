@@ -86,7 +86,8 @@ impl Evidence {
         let bereaved = std::mem::take(&mut self.bereaved);
         let mut with_node = 0;
         for (kind, text) in std::mem::take(&mut self.broken) {
-            let object = text.split_whitespace().next().and_then(|word| word.strip_prefix("actor:object-")?.parse().ok());
+            let object =
+                text.split_whitespace().next().and_then(|word| word.strip_prefix("actor:object-")?.parse().ok());
             if kind == Violation::Lost && object.is_some_and(|object| bereaved.contains(&object)) {
                 with_node += 1;
             } else {
@@ -104,11 +105,17 @@ impl Evidence {
             let seen = dump.seen(account.client);
             let next = seen.map_or(0, |seen| seen.next);
             if next > account.next {
-                let text = format!("object {} ran message {} that client {:x} never sent", account.object, next - 1, account.client);
+                let text = format!(
+                    "object {} ran message {} that client {:x} never sent",
+                    account.object,
+                    next - 1,
+                    account.client
+                );
                 counts.add(Violation::Duplicated, text);
             }
             let missing = seen.map(|seen| seen.missing.as_slice()).unwrap_or_default();
-            let gone: Vec<u64> = missing.iter().copied().filter(|number| !account.open.contains(number) && *number >= floor).collect();
+            let gone: Vec<u64> =
+                missing.iter().copied().filter(|number| !account.open.contains(number) && *number >= floor).collect();
             let short = (next..account.next).filter(|number| !account.open.contains(number)).count();
             if !gone.is_empty() || short > 0 {
                 if bereaved.contains(&account.object) {

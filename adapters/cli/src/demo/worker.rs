@@ -339,7 +339,8 @@ impl Worker {
 
     fn probe_id(&self) -> u64 {
         let count = self.probes.fetch_add(1, Ordering::Relaxed);
-        self.host.node().generation.get().rotate_left(20) ^ super::object::mix(1, count, u64::from(self.name.as_bytes().last().copied().unwrap_or(0)))
+        self.host.node().generation.get().rotate_left(20)
+            ^ super::object::mix(1, count, u64::from(self.name.as_bytes().last().copied().unwrap_or(0)))
     }
 
     /// Requests and one-way messages without pause, each to an object of chance.
