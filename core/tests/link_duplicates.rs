@@ -1,5 +1,7 @@
 //! Two nodes that dial each other at once end with one connection, in every order of every step.
 #![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
