@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode};
 use std::time::Instant;
 
 /// Test binaries, cheapest first.
-const GATES: [&str; 2] = ["machines", "simulation"];
+const GATES: [&str; 3] = ["machines", "nodes", "simulation"];
 
 fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_path_buf).unwrap_or_default();
