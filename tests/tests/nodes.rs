@@ -4,9 +4,7 @@
 #![allow(clippy::wildcard_enum_match_arm)]
 
 use bytes::Bytes;
-use rehome::fence::{
-    CoordinatorFence, NodeFence, ObjectIdentity, ObjectKey, OwnerPair, PeerFence, RelocationIdentity,
-};
+use rehome::fence::{CoordinatorFence, NodeFence, ObjectIdentity, ObjectKey, OwnerPair, PeerFence, RelocationIdentity};
 use rehome::id::{
     AttemptGeneration, LeaseGeneration, NodeGeneration, ObjectId, OwnerId, RelocationId, RoutingId, Text8, TypeName,
 };
@@ -216,7 +214,7 @@ impl Rig {
     /// A prepare from the peer for an object that it owns.
     fn prepare_in(&self, relocation: u128) -> Prepare {
         let me = self.node.peer_identity().expect("a lease");
-        let stream = vec![1u8; 40];
+        let total_length = 40;
         Prepare {
             identity: RelocationIdentity {
                 relocation: RelocationId::new(relocation).expect("not zero"),
@@ -234,7 +232,7 @@ impl Rig {
                 owner_generation: rehome::id::OwnerGeneration::FIRST,
             },
             source: peer().node,
-            total_length: stream.len() as u64,
+            total_length,
             chunk_count: 1,
             checksum: 1,
             application_version: 1,
@@ -474,18 +472,12 @@ fn early_and_spurious_ticks_do_nothing() {
 #[test]
 fn an_ordered_record_counts_once() {
     let mut rig = Rig::new();
-    let record = LinkRecord::Ordered {
-        sequence: 0,
-        body: Ordered::MarkerBack { marker: rehome::id::OperationId(3) },
-    };
+    let record = LinkRecord::Ordered { sequence: 0, body: Ordered::MarkerBack { marker: rehome::id::OperationId(3) } };
     for _ in 0..2 {
         rig.feed(Input::Record { conn: CONN, record: Record::Link(record.clone()) });
     }
     assert_eq!(rig.node.counters().stale_frames, 2, "one for the unknown marker, one for the repetition");
-    let ahead = LinkRecord::Ordered {
-        sequence: 5,
-        body: Ordered::MarkerBack { marker: rehome::id::OperationId(3) },
-    };
+    let ahead = LinkRecord::Ordered { sequence: 5, body: Ordered::MarkerBack { marker: rehome::id::OperationId(3) } };
     rig.feed(Input::Record { conn: CONN, record: Record::Link(ahead) });
     assert!(rig.events.iter().any(|event| matches!(event, Event::PeerDown { .. })), "a gap breaks the connection");
 }

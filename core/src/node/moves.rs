@@ -96,7 +96,11 @@ impl Node {
         if !matches!(policy, Some(super::Policy::Preserve | super::Policy::Recreate)) {
             return Err(RefusedReason::Disabled);
         }
-        let peer = self.peers.values().find(|peer| peer.fence.node.rid == *target && peer.conn.is_some());
+        // A peer that does not speak this project's own link could not be sent what comes late.
+        let speaks = |agreed: &crate::link::Agreed| agreed.link && agreed.v14;
+        let peer = self.peers.values().find(|peer| {
+            peer.fence.node.rid == *target && peer.conn.is_some() && peer.agreed.as_ref().is_some_and(speaks)
+        });
         peer.map(|peer| (key.clone(), peer.fence.clone())).ok_or(RefusedReason::TargetUnavailable)
     }
 
@@ -638,17 +642,17 @@ impl Node {
     fn lose(&mut self, relocation: RelocationId) {
         let Some(moving) = self.moves.get(&relocation) else { return };
         let key = moving.key.clone();
-        self.lose_object(&key, Some(relocation));
+        self.lose_object(&key, Some(relocation), Fate::MayHaveRun(MayHaveRun::LeaseEnded));
         self.end_move(relocation, MoveOutcome::Lost { relocation });
     }
 
-    /// Takes a life that is lost off this node.
-    pub(super) fn lose_object(&mut self, key: &TenureKey, relocation: Option<RelocationId>) {
+    /// Takes a life that is lost off this node. `fate` is that of what waited in it; what ran may have run.
+    pub(super) fn lose_object(&mut self, key: &TenureKey, relocation: Option<RelocationId>, fate: Fate) {
         let Some(hosted) = self.close(key) else { return };
         let running = hosted.running.map(|running| Item::Work(running.work));
         let in_account = count(hosted.mailbox.iter());
         let _ = self.end_items(&key.0, running, Fate::MayHaveRun(MayHaveRun::LeaseEnded));
-        let _ = self.end_items(&key.0, hosted.mailbox, Fate::MayHaveRun(MayHaveRun::LeaseEnded));
+        let _ = self.end_items(&key.0, hosted.mailbox, fate);
         if let Some(moving) = relocation.and_then(|relocation| self.moves.get_mut(&relocation))
             && moving.receipt != SourceReceipt::default()
         {

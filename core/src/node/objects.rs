@@ -103,8 +103,8 @@ impl Node {
         if let Some(hosted) = self.hosted.get_mut(&key) {
             match hosted.gate {
                 Gate::Deleting(_) => return Err((delivery, Refusal::NotHere)),
-                // A queue that runs has a bound; a move adds none.
-                Gate::Open | Gate::Activating if hosted.mailbox.len() >= limit => {
+                // A queue that runs has a bound. A move adds none, and what another node has accepted is not refused.
+                Gate::Open | Gate::Activating if delivery.hops == 0 && hosted.mailbox.len() >= limit => {
                     return Err((delivery, Refusal::Busy));
                 }
                 Gate::Captured { relocation, .. } => {
@@ -280,6 +280,9 @@ impl Node {
     pub(super) fn guard_restored(&mut self) {
         for (work, outcome) in core::mem::take(&mut self.held_replies) {
             self.answer(&work, outcome);
+        }
+        for (key, call) in core::mem::take(&mut self.deletes_paused) {
+            self.delete_turns_ended(&key, call);
         }
         let waiting: Vec<TenureKey> = self
             .hosted

@@ -72,6 +72,7 @@ impl Node {
             RelayEffect::End | RelayEffect::GiveUp => {
                 self.relays.remove(&operation);
                 self.timers.disarm(&TimerKey::Relay(operation));
+                self.shutdown_step();
             }
         }
     }

@@ -187,8 +187,9 @@ impl Node {
     /// The next hop is responsible for a message now.
     pub(super) fn route_taken(&mut self, operation: OperationId) {
         let Some(key) = self.flights.remove(&operation) else {
-            if self.forwarding.remove(&operation).is_none() {
-                self.count_stale("Taken");
+            match self.forwarding.remove(&operation) {
+                Some(_) => self.shutdown_step(),
+                None => self.count_stale("Taken"),
             }
             return;
         };
@@ -219,7 +220,7 @@ impl Node {
                 self.end_message(&key, &delivery, Origin::Accepted, Fate::NotRun(NotRun::TooManyHops));
             }
             Refusal::NotHere | Refusal::TooManyHops => {
-                delivery.hops = 0;
+                delivery.hops = 1;
                 self.event(Event::OrderGap { object: key.clone() });
                 self.route_push(&key, Parcel::Message { delivery, origin: Origin::Accepted });
             }
@@ -242,7 +243,7 @@ impl Node {
             // A one-way message that was accepted is not given up because its object moved on faster than it could
             // follow: it starts anew, and its place in the order is gone.
             Refusal::TooManyHops if origin == Origin::Accepted && delivery.message.reply.is_none() => {
-                delivery.hops = 0;
+                delivery.hops = 1;
                 self.event(Event::OrderGap { object: key.clone() });
             }
             Refusal::Busy => return self.end_message(key, &delivery, origin, Fate::Busy),

@@ -41,18 +41,21 @@ impl Node {
         }
         let undecided = self.moves.values().any(super::moves::Move::is_settling)
             || self.stages.values().any(super::stages::Stage::is_committing);
+        // What this node has accepted for others, and answers that nobody has yet.
+        let owed = !self.forwarding.is_empty() || !self.relays.is_empty();
         let running = self.hosted.values().any(|hosted| hosted.running.is_some());
-        if (!undecided && !running) || cfg!(rehome_fault = "release_before_settled") {
-            self.stop_dispatch();
+        if (!undecided && !running && !owed) || cfg!(rehome_fault = "release_before_settled") {
+            // What waits has not run and will not, as no turn starts any more.
+            self.stop_dispatch(Fate::NotRun(NotRun::NotServing));
             self.release();
         }
     }
 
     /// No turn starts any more: everything that waits here ends.
-    fn stop_dispatch(&mut self) {
+    fn stop_dispatch(&mut self, fate: Fate) {
         let keys: Vec<TenureKey> = self.hosted.keys().cloned().collect();
         for key in keys {
-            self.lose_object(&key, None);
+            self.lose_object(&key, None, fate);
         }
     }
 
@@ -66,12 +69,12 @@ impl Node {
             self.source(relocation, SourceInput::Over);
         }
         self.all_stages(&TargetInput::Over);
-        self.stop_dispatch();
-        self.held_replies.clear();
         let fate = match reason {
             OverReason::ShutDown | OverReason::ShutdownDeadline => Fate::NotRun(NotRun::NotServing),
             OverReason::LeaseLost | OverReason::StoreCorrupt => Fate::MayHaveRun(MayHaveRun::LeaseEnded),
         };
+        self.stop_dispatch(Fate::MayHaveRun(MayHaveRun::LeaseEnded));
+        self.held_replies.clear();
         self.end_all_routes(fate);
         self.end_births();
         for (conn, _) in core::mem::take(&mut self.conns) {
