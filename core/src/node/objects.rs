@@ -103,8 +103,8 @@ impl Node {
         if let Some(hosted) = self.hosted.get_mut(&key) {
             match hosted.gate {
                 Gate::Deleting(_) => return Err((delivery, Refusal::NotHere)),
-                // A queue that runs has a bound; a move adds none.
-                Gate::Open | Gate::Activating if hosted.mailbox.len() >= limit => {
+                // A queue that runs has a bound; a move adds none, and what was accepted once is not refused later.
+                Gate::Open | Gate::Activating if hosted.mailbox.len() >= limit && delivery.hops == 0 => {
                     return Err((delivery, Refusal::Busy));
                 }
                 Gate::Captured { relocation, .. } => {
@@ -166,7 +166,9 @@ impl Node {
                 self.forward_marker(&key.0, target, marker);
             }
             // What came before it and waits here for a route still has to go first; of our own marker it is what waits.
-            None if within && marker.origin != self.config.node && self.route_waits(&key.0) => self.route_push(&key.0.clone(), Parcel::Marker(marker)),
+            None if within && marker.origin != self.config.node && self.route_waits(&key.0) => {
+                self.route_push(&key.0.clone(), Parcel::Marker(marker))
+            }
             Some(_) | None => self.send_marker_back(&marker),
         }
     }
@@ -178,6 +180,8 @@ impl Node {
             return self.end_message(key, &delivery, Origin::Accepted, Fate::Timeout);
         }
         if !self.peers.contains_key(&target.node) || cfg!(rehome_fault = "forward_through_own_route") {
+            // What went that way before may come back by other nodes, behind this one.
+            self.event(Event::OrderGap { object: key.clone() });
             self.route_leaves_here(key);
             return self.route_push(key, Parcel::Message { delivery, origin: Origin::Accepted });
         }
@@ -189,6 +193,7 @@ impl Node {
 
     fn forward_marker(&mut self, key: &ObjectKey, target: RouteFence, mut marker: Marker) {
         if !self.peers.contains_key(&target.node) {
+            self.event(Event::OrderGap { object: key.clone() });
             if marker.origin == self.config.node {
                 return self.send_marker_back(&marker);
             }

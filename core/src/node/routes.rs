@@ -70,6 +70,14 @@ impl Route {
         self.queue.is_empty() && self.flight.is_empty() && self.refused.is_empty()
     }
 
+    /// Messages that no other node has been sent, or that came back.
+    pub(super) fn unsent(&self) -> impl Iterator<Item = OperationId> {
+        self.queue.iter().chain(&self.refused).filter_map(|parcel| match parcel {
+            Parcel::Message { delivery, .. } => Some(delivery.message.operation),
+            Parcel::Marker(_) => None,
+        })
+    }
+
     pub(super) fn waiting(&self) -> usize {
         self.queue.len().saturating_add(self.flight.len()).saturating_add(self.refused.len())
     }
@@ -219,7 +227,7 @@ impl Node {
                 self.end_message(&key, &delivery, Origin::Accepted, Fate::NotRun(NotRun::TooManyHops));
             }
             Refusal::NotHere | Refusal::TooManyHops => {
-                delivery.hops = 0;
+                delivery.hops = 1;
                 self.event(Event::OrderGap { object: key.clone() });
                 self.route_push(&key, Parcel::Message { delivery, origin: Origin::Accepted });
             }
@@ -242,7 +250,7 @@ impl Node {
             // A one-way message that was accepted is not given up because its object moved on faster than it could
             // follow: it starts anew, and its place in the order is gone.
             Refusal::TooManyHops if origin == Origin::Accepted && delivery.message.reply.is_none() => {
-                delivery.hops = 0;
+                delivery.hops = 1;
                 self.event(Event::OrderGap { object: key.clone() });
             }
             Refusal::Busy => return self.end_message(key, &delivery, origin, Fate::Busy),
@@ -259,6 +267,10 @@ impl Node {
             && Some(fence) == used.as_ref()
         {
             let old = fence.clone();
+            // It has taken messages before, and nobody there can tell any more how far these have come.
+            if route.attempts == 0 {
+                self.event(Event::OrderGap { object: key.clone() });
+            }
             self.drain(key, old, None);
         }
     }
@@ -533,7 +545,13 @@ impl Node {
             }
             let Some(route) = self.routes.get_mut(&key) else { continue };
             match &mut route.state {
-                RouteState::At { fence, .. } if fence.node == *peer => self.locate_route(&key),
+                RouteState::At { fence, used } if fence.node == *peer => {
+                    // What it had taken may still be on its way to a third node.
+                    if *used {
+                        self.event(Event::OrderGap { object: key.clone() });
+                    }
+                    self.locate_route(&key);
+                }
                 RouteState::Draining { old, next, marker } => {
                     if next.as_ref().is_some_and(|next| next.node == *peer) {
                         *next = None;

@@ -2,8 +2,8 @@
 //! a node whose lease is gone, which waits for nothing.
 
 use super::event::{Event, OverReason};
+use super::io::MayHaveRun;
 use super::io::{CallId, CallResult, Output};
-use super::io::{MayHaveRun, NotRun};
 use super::lease::Life;
 use super::routes::Fate;
 use super::{Node, TenureKey, TimerKey};
@@ -68,11 +68,7 @@ impl Node {
         self.all_stages(&TargetInput::Over);
         self.stop_dispatch();
         self.held_replies.clear();
-        let fate = match reason {
-            OverReason::ShutDown | OverReason::ShutdownDeadline => Fate::NotRun(NotRun::NotServing),
-            OverReason::LeaseLost | OverReason::StoreCorrupt => Fate::MayHaveRun(MayHaveRun::LeaseEnded),
-        };
-        self.end_all_routes(fate);
+        self.end_all_routes(Fate::MayHaveRun(MayHaveRun::LeaseEnded));
         self.end_births();
         for (conn, _) in core::mem::take(&mut self.conns) {
             self.outputs.push_back(Output::Drop { conn, reason: super::io::DropReason::NodeOver });

@@ -38,8 +38,11 @@ impl NothingLost {
         self.last_end.is_some()
     }
 
-    /// A node gave an accepted message up.
-    pub(crate) fn gave_up(&mut self, faults: &mut Faults, what: &str, since: Option<u64>) {
+    /// A node gave a message up that may have been accepted. `over`: a lease has ended, though its node may not know yet.
+    pub(crate) fn gave_up(&mut self, faults: &mut Faults, now: u64, over: bool, what: &str, since: Option<u64>) {
+        if over {
+            self.ended(now);
+        }
         let documented = self.last_end.is_some_and(|end| since.is_none_or(|since| end >= since));
         if !documented {
             faults.promise(3, format!("{what} was given up though no node had died and no lease ended"));

@@ -174,6 +174,8 @@ pub struct World {
     calls: BTreeMap<(usize, u64, CallId), Pending>,
     moves: BTreeMap<(usize, u64, CallId), (usize, u64)>,
     ended: BTreeSet<(usize, u64, CallId)>,
+    /// Takings-over that have not ended.
+    reclaims: BTreeSet<(usize, u64, CallId)>,
     results: BTreeMap<CallId, CallResult>,
     deadlines: BTreeMap<Hit, u64>,
     next_call: u64,
@@ -182,6 +184,8 @@ pub struct World {
     /// No fault is made.
     healing: bool,
     user_acts: u64,
+    /// The longest time between two actions of the user.
+    pace: u64,
     tune: fn(&mut Config),
     rules: Rules,
     pub(crate) oracle: Oracle,
@@ -215,6 +219,7 @@ fn history(profile: Profile, seed: u64, acts: u64, keep: usize) -> Summary {
     let mut world = World::begin(profile, chance, (nodes, objects), |_| {}, keep);
     world.healing = false;
     world.user_acts = acts;
+    world.pace = [2, 6, 20, 60][world.chance.below(4) as usize] * MILLI;
     world.schedule(1, Act::User);
     world.live();
     world.heal();
@@ -240,6 +245,7 @@ impl World {
             calls: BTreeMap::new(),
             moves: BTreeMap::new(),
             ended: BTreeSet::new(),
+            reclaims: BTreeSet::new(),
             results: BTreeMap::new(),
             deadlines: BTreeMap::new(),
             next_call: 0,
@@ -248,6 +254,7 @@ impl World {
             // The beginning is calm: what is tried is what comes after it.
             healing: true,
             user_acts: 0,
+            pace: 6 * MILLI,
             tune,
             rules: Rules::default(),
             oracle: Oracle::default(),
@@ -470,7 +477,9 @@ impl World {
             }
             Event::Undeliverable { object, operation } => {
                 let what = format!("{operation:?} to {object}");
-                oracle.lost.gave_up(&mut oracle.faults, &what, None);
+                let over = self.some_lease_ended();
+                let oracle = &mut self.oracle;
+                oracle.lost.gave_up(&mut oracle.faults, self.now, over, &what, None);
             }
             Event::SourceEnded { .. }
             | Event::TargetEnded { .. }
@@ -485,6 +494,12 @@ impl World {
             | Event::Ignored { .. }
             | Event::HostFailed { .. } => {}
         }
+    }
+
+    /// Whether the lease of a node that still runs has ended at the store.
+    fn some_lease_ended(&mut self) -> bool {
+        let mut truth = Truth { store: &mut self.store, now: self.now };
+        self.places.iter().filter_map(|place| place.peer.as_ref()).any(|peer| !truth.lease_live(&peer.owner))
     }
 
     // --- time ---

@@ -14,7 +14,6 @@ impl World {
     pub(super) fn heal(&mut self) {
         self.healing = true;
         self.away = false;
-        self.no_reclaim = 0;
         self.barred.clear();
         self.rules.clear();
         self.trace.note(self.now, || String::from("everything heals"));
@@ -23,7 +22,9 @@ impl World {
             if self.places[node].node.is_none() {
                 self.schedule(100 * MILLI, super::Act::Restart { node });
             }
-            self.wake(node);
+            if self.rules.keep_results() {
+                self.wake(node);
+            }
         }
         let end = self.now + REST;
         while self.now < end {

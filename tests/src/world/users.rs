@@ -91,13 +91,16 @@ impl World {
             return;
         }
         self.user_acts -= 1;
-        let delay = self.chance.below(6 * MILLI);
+        let delay = self.chance.below(self.pace);
         self.schedule(delay, Act::User);
         let node = self.chance.below(self.places.len() as u64) as usize;
         let object = self.chance.below(self.objects as u64) as usize;
         if self.chance.hits(100) {
-            let target = self.chance.below(self.places.len() as u64) as usize;
-            self.relocate_to(object, target);
+            // Mostly somewhere else.
+            let away = (self.owner(object).unwrap_or(0) as u64 + 1 + self.chance.below(self.places.len() as u64 - 1))
+                % self.places.len() as u64;
+            let target = if self.chance.hits(50) { self.chance.below(self.places.len() as u64) } else { away };
+            self.relocate_to(object, target as usize);
         } else if self.serving(node) {
             for _ in 0..=self.chance.below(3) {
                 let timeout = if self.chance.hits(600) {
@@ -129,6 +132,7 @@ impl World {
         }
         if self.serving(node) && self.fault(profile.shutdown, "shut down") {
             let timeout = Duration::from_millis(self.chance.below(8_000));
+            self.oracle.lost.ended(self.now);
             self.user(node, UserRequest::Shutdown { timeout });
         }
         if !self.away && self.fault(profile.store_away, "store away") {
@@ -144,7 +148,7 @@ impl World {
             self.oracle.lost.ended(self.now);
             // A lease that ends early is an operator's mistake that no guard can see. Either nobody takes over until
             // the guard has passed, or the node sleeps until then.
-            if self.chance.hits(500) {
+            if self.chance.hits(500) || !self.reclaims.is_empty() {
                 self.places[node].paused = true;
                 self.schedule(16 * SECOND, Act::Resume { node });
             } else {
@@ -169,12 +173,27 @@ impl World {
         let run = self.places[node].run;
         self.calls.retain(|(of, its, _), _| (*of, *its) != (node, run));
         self.moves.retain(|(of, its, _), _| (*of, *its) != (node, run));
+        self.reclaims.retain(|(of, its, _)| (*of, *its) != (node, run));
     }
 
     pub(super) fn recover(&mut self, object: usize) {
         let node = self.chance.below(self.places.len() as u64) as usize;
         if self.serving(node) && self.now >= self.no_reclaim {
-            self.user(node, UserRequest::Reclaim { object: key(object), arguments: Bytes::new() });
+            let truth = Truth { store: &mut self.store, now: self.now }.record(&key(object));
+            let request = match truth {
+                Some(_) => UserRequest::Reclaim { object: key(object), arguments: Bytes::new() },
+                // An activation failed, and its record went: the object is made anew.
+                None => UserRequest::Create {
+                    object: key(object),
+                    type_name: super::thing_type(),
+                    arguments: Bytes::new(),
+                    existing: rehome::node::Existing::Use,
+                },
+            };
+            self.next_call += 1;
+            let call = CallId(self.next_call);
+            self.reclaims.insert((node, self.places[node].run, call));
+            self.feed(node, Input::User { call, request });
         }
     }
 
@@ -186,6 +205,7 @@ impl World {
         if self.rules.keep_results() {
             self.results.insert(call, result.clone());
         }
+        self.reclaims.remove(&(node, run, call));
         match result {
             CallResult::Moved(Ok(outcome)) => self.move_ended(node, call, &outcome),
             CallResult::Sent(result) => self.hit_ended(node, call, result.map(|()| None)),
@@ -236,6 +256,7 @@ impl World {
     fn hit_ended(&mut self, node: usize, call: CallId, result: Result<Option<Option<u64>>, CallError>) {
         let run = self.places[node].run;
         let Some(Pending { hit, made, by }) = self.calls.remove(&(node, run, call)) else { return };
+        let over = self.some_lease_ended();
         let oracle = &mut self.oracle;
         if let Some(by) = by {
             oracle.requests.ended(&mut oracle.faults, self.now, by, self.places[node].awake);
@@ -248,7 +269,8 @@ impl World {
             }
             Err(CallError::NotRun(_) | CallError::Busy) => oracle.requests.refused(&mut oracle.faults, &hit),
             Err(CallError::MayHaveRun(reason)) => {
-                oracle.lost.gave_up(&mut oracle.faults, &format!("{hit:?} ({reason})"), Some(made));
+                let what = format!("{hit:?} ({reason})");
+                oracle.lost.gave_up(&mut oracle.faults, self.now, over, &what, Some(made));
             }
             Err(_) => {}
         }
