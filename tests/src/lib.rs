@@ -11,6 +11,5 @@ mod profile;
 mod world;
 
 pub use chance::Chance;
-pub use oracle::Oracle;
 pub use profile::Profile;
-pub use world::{Summary, World, run};
+pub use world::{HostFault, RecordFault, StoreFault, Summary, World, run};

@@ -180,6 +180,8 @@ impl Node {
             return self.end_message(key, &delivery, Origin::Accepted, Fate::Timeout);
         }
         if !self.peers.contains_key(&target.node) || cfg!(rehome_fault = "forward_through_own_route") {
+            // What went that way before may come back by other nodes, behind this one.
+            self.event(Event::OrderGap { object: key.clone() });
             self.route_leaves_here(key);
             return self.route_push(key, Parcel::Message { delivery, origin: Origin::Accepted });
         }
@@ -191,6 +193,7 @@ impl Node {
 
     fn forward_marker(&mut self, key: &ObjectKey, target: RouteFence, mut marker: Marker) {
         if !self.peers.contains_key(&target.node) {
+            self.event(Event::OrderGap { object: key.clone() });
             if marker.origin == self.config.node {
                 return self.send_marker_back(&marker);
             }

@@ -2,11 +2,12 @@
 //! connection proves nothing; only a lease that has ended, or a newer generation, does.
 
 use super::event::Event;
-use super::io::{Class, Conn, DropReason, Output, SendId};
+use super::io::{Class, Conn, DropReason, NotRun, Output, SendId};
 use super::routes::Fate;
 use super::{Node, Purpose, SendPurpose, StoreAnswer, TimerKey};
 use crate::channel::{Arrival, Channel};
 use crate::fence::{NodeFence, ObjectKey, PeerFence};
+use crate::id::OperationId;
 use crate::link::Agreed;
 use crate::machine::follow::{Follow, FollowVerdict};
 use crate::machine::settlement::LeaseSeen;
@@ -16,6 +17,7 @@ use crate::store::record::lease_key;
 use crate::store::{StoreCommand, StoreReply};
 use crate::wire::{Delivery, FollowNotice, LinkRecord, Ordered, Outcome, Record, Refusal, ReplyRelay, TerminalResult};
 use core::time::Duration;
+use std::collections::BTreeSet;
 
 /// One generation of a peer that was connected at least once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -302,11 +304,13 @@ impl Node {
         self.send(conn, Class::Small, record, SendPurpose::None);
     }
 
-    /// Ends what nobody answers for any more: for a node that is over.
+    /// Ends what nobody answers for any more: for a node that is over. Only what never left this node has not run.
     pub(super) fn end_all_routes(&mut self, fate: Fate) {
+        let waiting: BTreeSet<OperationId> = self.routes.values().flat_map(super::routes::Route::unsent).collect();
         let operations: Vec<_> = self.requests.keys().copied().collect();
         for operation in operations {
-            self.end_call(operation, fate);
+            let unsent = waiting.contains(&operation);
+            self.end_call(operation, if unsent { Fate::NotRun(NotRun::NotServing) } else { fate });
         }
         self.routes.clear();
         self.flights.clear();

@@ -70,6 +70,14 @@ impl Route {
         self.queue.is_empty() && self.flight.is_empty() && self.refused.is_empty()
     }
 
+    /// Messages that no other node has been sent, or that came back.
+    pub(super) fn unsent(&self) -> impl Iterator<Item = OperationId> {
+        self.queue.iter().chain(&self.refused).filter_map(|parcel| match parcel {
+            Parcel::Message { delivery, .. } => Some(delivery.message.operation),
+            Parcel::Marker(_) => None,
+        })
+    }
+
     pub(super) fn waiting(&self) -> usize {
         self.queue.len().saturating_add(self.flight.len()).saturating_add(self.refused.len())
     }
@@ -255,12 +263,24 @@ impl Node {
         }
         let used = addressed(&delivery.message.to).map(|(_, fence)| fence.clone());
         let Some(route) = self.routes.get_mut(key) else { return };
-        route.refused.push_back(Parcel::Message { delivery, origin });
-        if let RouteState::At { fence, .. } = &route.state
-            && Some(fence) == used.as_ref()
-        {
-            let old = fence.clone();
-            self.drain(key, old, None);
+        let parcel = Parcel::Message { delivery, origin };
+        match &route.state {
+            RouteState::Draining { .. } => route.refused.push_back(parcel),
+            RouteState::At { fence, .. } if Some(fence) == used.as_ref() => {
+                let old = fence.clone();
+                route.refused.push_back(parcel);
+                // It has taken messages before, and nobody there can tell any more how far these have come.
+                if route.attempts == 0 {
+                    self.event(Event::OrderGap { object: key.clone() });
+                }
+                self.drain(key, old, None);
+            }
+            // The route has flipped without waiting for this answer: the message goes on behind those sent since.
+            RouteState::At { .. } | RouteState::Unknown | RouteState::Locating | RouteState::Backoff => {
+                route.queue.push_back(parcel);
+                self.event(Event::OrderGap { object: key.clone() });
+                self.route_flush(key);
+            }
         }
     }
 
@@ -534,7 +554,13 @@ impl Node {
             }
             let Some(route) = self.routes.get_mut(&key) else { continue };
             match &mut route.state {
-                RouteState::At { fence, .. } if fence.node == *peer => self.locate_route(&key),
+                RouteState::At { fence, used } if fence.node == *peer => {
+                    // What it had taken may still be on its way to a third node.
+                    if *used {
+                        self.event(Event::OrderGap { object: key.clone() });
+                    }
+                    self.locate_route(&key);
+                }
                 RouteState::Draining { old, next, marker } => {
                     if next.as_ref().is_some_and(|next| next.node == *peer) {
                         *next = None;

@@ -69,13 +69,9 @@ impl Node {
             self.source(relocation, SourceInput::Over);
         }
         self.all_stages(&TargetInput::Over);
-        let fate = match reason {
-            OverReason::ShutDown | OverReason::ShutdownDeadline => Fate::NotRun(NotRun::NotServing),
-            OverReason::LeaseLost | OverReason::StoreCorrupt => Fate::MayHaveRun(MayHaveRun::LeaseEnded),
-        };
         self.stop_dispatch(Fate::MayHaveRun(MayHaveRun::LeaseEnded));
         self.held_replies.clear();
-        self.end_all_routes(fate);
+        self.end_all_routes(Fate::MayHaveRun(MayHaveRun::LeaseEnded));
         self.end_births();
         for (conn, _) in core::mem::take(&mut self.conns) {
             self.outputs.push_back(Output::Drop { conn, reason: super::io::DropReason::NodeOver });
