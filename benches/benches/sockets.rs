@@ -77,7 +77,9 @@ async fn moves(hosts: &[Host; 2], object: &ObjectKey, count: usize) -> Result<(V
         let moving = hosts[source].relocate(object.clone(), names[target].clone(), None).await;
         match moving.outcome().await? {
             MoveOutcome::Moved { .. } => {}
-            other => return Err(format!("{other:?}").into()),
+            other @ (MoveOutcome::KeptSource { .. } | MoveOutcome::Refused(_) | MoveOutcome::Lost { .. }) => {
+                return Err(format!("{other:?}").into());
+            }
         }
         wholes.push(micros(clock::now().mono.since(started)));
         let sealed = point(&mut at_source, Point::Sealed).await?;
