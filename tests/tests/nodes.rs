@@ -249,16 +249,12 @@ impl Rig {
     }
 }
 
-fn is_claim(command: &StoreCommand) -> bool {
-    matches!(command, StoreCommand::Write(batch) if batch.mutations.len() == 2)
-}
-
 #[test]
 fn an_unknown_claim_is_adopted_only_if_its_nonce_is_ours() {
     let mut rig = Rig::unstarted();
-    rig.meant = is_claim;
-    rig.lies.push_back(StoreReply::Unknown);
-    // Our claim was not done; another process with our owner id has claimed the same generation meanwhile.
+    // We saw no owner record; then another process with our owner id claimed the first generation; our own claim of it
+    // was not done, and its answer was lost.
+    rig.lies = vec![StoreReply::Missing, StoreReply::Unknown].into();
     rig.put_lease(&OwnerPair { owner: OwnerId::new("me").expect("an id"), lease: LeaseGeneration::FIRST }, 99);
     rig.pump();
     let lease = rig.node.peer_identity().expect("a lease").owner.lease;
