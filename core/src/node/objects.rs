@@ -104,7 +104,10 @@ impl Node {
             match hosted.gate {
                 Gate::Deleting(_) => return Err((delivery, Refusal::NotHere)),
                 // A queue that runs has a bound; a move adds none, and what was accepted once is not refused later.
-                Gate::Open | Gate::Activating if hosted.mailbox.len() >= limit && delivery.hops == 0 => {
+                Gate::Open | Gate::Activating
+                    if hosted.mailbox.len() >= limit
+                        && (delivery.hops == 0 || cfg!(rehome_fault = "accepted_message_refused_busy")) =>
+                {
                     return Err((delivery, Refusal::Busy));
                 }
                 Gate::Captured { relocation, .. } => {

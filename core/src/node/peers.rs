@@ -309,7 +309,7 @@ impl Node {
         let waiting: BTreeSet<OperationId> = self.routes.values().flat_map(super::routes::Route::unsent).collect();
         let operations: Vec<_> = self.requests.keys().copied().collect();
         for operation in operations {
-            let unsent = waiting.contains(&operation);
+            let unsent = waiting.contains(&operation) || cfg!(rehome_fault = "shutdown_says_not_run");
             self.end_call(operation, if unsent { Fate::NotRun(NotRun::NotServing) } else { fate });
         }
         self.routes.clear();

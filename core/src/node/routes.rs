@@ -262,16 +262,26 @@ impl Node {
         }
         let used = addressed(&delivery.message.to).map(|(_, fence)| fence.clone());
         let Some(route) = self.routes.get_mut(key) else { return };
-        route.refused.push_back(Parcel::Message { delivery, origin });
-        if let RouteState::At { fence, .. } = &route.state
-            && Some(fence) == used.as_ref()
-        {
-            let old = fence.clone();
-            // It has taken messages before, and nobody there can tell any more how far these have come.
-            if route.attempts == 0 {
-                self.event(Event::OrderGap { object: key.clone() });
+        let parcel = Parcel::Message { delivery, origin };
+        match &route.state {
+            RouteState::Draining { .. } => route.refused.push_back(parcel),
+            RouteState::At { fence, .. } if Some(fence) == used.as_ref() => {
+                let old = fence.clone();
+                route.refused.push_back(parcel);
+                // It has taken messages before, and nobody there can tell any more how far these have come.
+                if route.attempts == 0 && !cfg!(rehome_fault = "gap_not_counted") {
+                    self.event(Event::OrderGap { object: key.clone() });
+                }
+                self.drain(key, old, None);
             }
-            self.drain(key, old, None);
+            // The route did not wait for this answer, which it has counted as a gap: the message goes on where it leads.
+            RouteState::At { .. } | RouteState::Unknown | RouteState::Locating | RouteState::Backoff => {
+                if cfg!(rehome_fault = "late_refusal_left_behind") {
+                    return route.refused.push_back(parcel);
+                }
+                route.queue.push_back(parcel);
+                self.route_flush(key);
+            }
         }
     }
 

@@ -32,7 +32,7 @@ impl OneOwner {
                 ),
             ),
         }
-        if truth.now >= seen.guard || !(truth.lease_live(seen.pair) || truth.now < seen.guard) {
+        if truth.now >= seen.guard {
             faults.promise(1, format!("{object} ran a turn at {:?} after the lease guard", seen.pair));
         }
         let key = (object.clone(), tenure.generation);
@@ -49,6 +49,13 @@ impl OneOwner {
             );
         }
         self.last.insert(key, (seen.after.0, seen.after.1, tenure.owner_generation));
+    }
+
+    /// A node does what only an owner may do, at `now`; the guard is what its last successful renewal allows.
+    pub(crate) fn acts(&self, faults: &mut Faults, now: u64, guard: u64, node: usize, what: &str) {
+        if now >= guard {
+            faults.promise(1, format!("n{node} {what} {} us after its lease guard", (now - guard) / 1000));
+        }
     }
 
     pub(super) fn wrote(

@@ -17,6 +17,10 @@ impl World {
         let pair = (node.min(other), node.max(other));
         let link = self.links.get(&pair).cloned().unwrap_or_default();
         let epoch = link.epoch;
+        if matches!(record, Record::Cutover(_)) {
+            let guard = self.places[node].guard;
+            self.oracle.one_owner.acts(&mut self.oracle.faults, self.now, guard, node, "sent a cutover");
+        }
         if !link.up || conn.0 / 100 != epoch {
             return self.schedule(1, Act::Input { node, run, input: Input::Sent { send, written: false } });
         }
@@ -143,7 +147,7 @@ impl World {
         let limit = if self.profile.tiny { 24 } else { 4096 };
         let agreed = |peer: &PeerFence| Agreed {
             capabilities: BTreeSet::new(),
-            chunk_limit: (peer.node.generation.get() % 2 == 0).then_some(limit),
+            chunk_limit: (peer.node.generation.get().is_multiple_of(2)).then_some(limit),
             application_version: 1,
             link: true,
             v14: true,
