@@ -86,6 +86,8 @@ fn try_fault(root: &Path, wrapper: &Path, target: &Path, name: &str) -> (Vec<Str
         .env("RUSTC_WORKSPACE_WRAPPER", wrapper)
         .env(FAULT, name)
         .env("RUST_BACKTRACE", "0")
+        // Which seeds catch it must not be luck.
+        .env("REHOME_FRESH", "0")
         .output();
     let Ok(output) = output else { return (Vec::new(), String::from("cargo did not start")) };
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);

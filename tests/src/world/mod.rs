@@ -9,7 +9,7 @@ mod storing;
 mod trace;
 mod users;
 
-pub use script::{HostFault, RecordFault, StoreFault};
+pub use script::{HostFault, RecordFault, StoreFault, commits, reads_lease, reads_record};
 
 use crate::chance::Chance;
 use crate::host::Thing;
@@ -519,8 +519,8 @@ impl World {
             | Event::Closed { .. }
             | Event::Point { .. }
             | Event::CutoverLate { .. }
-            | Event::Ignored { .. }
-            | Event::HostFailed { .. } => {}
+            | Event::Ignored { .. } => {}
+            Event::HostFailed { .. } => self.made("host failure reported"),
         }
     }
 
