@@ -403,10 +403,15 @@ fn trap_16_a_batch_is_of_one_connection() {
     for _ in 0..5 {
         world.send_to(0, 0);
     }
-    // The batch arrives; its cutover is lost with the connection, and comes alone on the next one.
-    world.record_fault(1, RecordFault::Cut, |_, record| is_cutover(record));
-    world.record_fault(5, RecordFault::Again(ms(600)), |_, record| matches!(record, Record::Data(_)));
-    world.advance(ms(5000));
+    // The batch arrives on the first connection and its cutover, alone, on the next one; what is sent again is lost.
+    world.record_fault(1, RecordFault::Late(ms(700)), |_, record| is_cutover(record));
+    assert!(world.until_true(ms(1000), cutover_sent));
+    world.advance(ms(5));
+    world.record_fault(12, RecordFault::Lose, |_, record| matches!(record, Record::Data(_)) || is_cutover(record));
+    world.cut_once(0, 1);
+    world.advance(ms(800));
+    assert_eq!(owner_generation(&mut world), 1, "a cutover without its batch proves nothing");
+    world.advance(ms(4000));
     moved(&world, call);
     assert_eq!(world.turns(), 5);
     world.end();
