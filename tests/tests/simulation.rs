@@ -153,3 +153,10 @@ fn one_seed_is_one_history() {
         assert_ne!(run(profile, 0, ACTS).trace, run(profile, 1, ACTS).trace, "{}", profile.name);
     }
 }
+
+/// Seeds of fresh ranges that found a fault once.
+#[test]
+fn seeds_that_found_something() {
+    // An answer to an earlier sending of a message that came round ended a later one.
+    histories(Profile::LOSSY, 1_796_089_462_600..1_796_089_462_601);
+}

@@ -190,7 +190,8 @@ impl Node {
         }
         let node = target.node.clone();
         delivery.message.to = super::routes::address(key, target);
-        self.forwarding.insert(delivery.message.operation, delivery.clone());
+        let sent = (delivery.message.operation, node.clone());
+        self.forwarding.entry(sent).or_default().push_back(delivery.clone());
         self.ordered(&node, Ordered::Deliver(delivery));
     }
 

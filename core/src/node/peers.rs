@@ -197,8 +197,8 @@ impl Node {
                     self.ordered(&from.node, Ordered::Refused { operation, reason });
                 }
             }
-            Ordered::Taken { operation } => self.route_taken(operation),
-            Ordered::Refused { operation, reason } => self.route_refused(operation, reason),
+            Ordered::Taken { operation } => self.route_taken(operation, &from.node),
+            Ordered::Refused { operation, reason } => self.route_refused(operation, reason, &from.node),
             Ordered::Marker(marker) => self.arrive_marker(marker),
             Ordered::MarkerBack { marker } => self.marker_back(marker, true),
             Ordered::Reply(reply) => {
