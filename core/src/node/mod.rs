@@ -88,8 +88,9 @@ pub struct Node {
     routes: BTreeMap<ObjectKey, Route>,
     /// Messages that are on their way to another node.
     flights: BTreeMap<OperationId, ObjectKey>,
-    /// Messages that are on their way along a follow route.
-    forwarding: BTreeMap<OperationId, Box<Delivery>>,
+    /// Messages that are on their way along a follow route, by the node they were sent to: one that comes round may be sent
+    /// there again before the first answer is here, and the answers come in the order of the sendings.
+    forwarding: BTreeMap<(OperationId, NodeFence), VecDeque<Box<Delivery>>>,
     markers: BTreeMap<OperationId, ObjectKey>,
     requests: BTreeMap<OperationId, Request>,
     relays: BTreeMap<OperationId, Relay>,
@@ -392,7 +393,10 @@ impl Node {
             budget_bytes: self.budget.used(),
             relays: self.relays.len(),
             calls: self.calls.len(),
-            routed: self.routes.values().fold(self.forwarding.len(), |sum, route| sum.saturating_add(route.waiting())),
+            routed: self.routes.values().fold(
+                self.forwarding.values().fold(0, |sum: usize, sent| sum.saturating_add(sent.len())),
+                |sum, route| sum.saturating_add(route.waiting()),
+            ),
             queued: self.hosted.values().fold(0usize, |sum, hosted| sum.saturating_add(hosted.mailbox.len())),
             turns: self.turns.len(),
             tickets: self.tickets.len(),

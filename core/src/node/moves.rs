@@ -519,7 +519,7 @@ impl Node {
         let records: Vec<FrozenRecord> = hosted
             .mailbox
             .iter()
-            .skip(*saved)
+            .skip(if cfg!(rehome_fault = "saved_work_again_as_boundary") { 0 } else { *saved })
             .filter_map(|item| match item {
                 Item::Work(work) => Some(FrozenRecord::Known(Box::new(carry::freeze(&work.delivery)))),
                 Item::Marker(_) => None,
@@ -684,7 +684,9 @@ impl Node {
         moving.prepare = None;
         moving.authority = None;
         self.budget.withdraw(relocation);
-        self.budget.give_back(&target, grant);
+        if !cfg!(rehome_fault = "budget_leaks") {
+            self.budget.give_back(&target, grant);
+        }
         self.move_calls.remove(&call);
         self.clear_source_timers(relocation);
         self.count_move(&outcome, bytes);

@@ -103,8 +103,11 @@ impl Node {
         if let Some(hosted) = self.hosted.get_mut(&key) {
             match hosted.gate {
                 Gate::Deleting(_) => return Err((delivery, Refusal::NotHere)),
-                // A queue that runs has a bound. A move adds none, and what another node has accepted is not refused.
-                Gate::Open | Gate::Activating if delivery.hops == 0 && hosted.mailbox.len() >= limit => {
+                // A queue that runs has a bound; a move adds none, and what was accepted once is not refused later.
+                Gate::Open | Gate::Activating
+                    if hosted.mailbox.len() >= limit
+                        && (delivery.hops == 0 || cfg!(rehome_fault = "accepted_message_refused_busy")) =>
+                {
                     return Err((delivery, Refusal::Busy));
                 }
                 Gate::Captured { relocation, .. } => {
@@ -187,7 +190,8 @@ impl Node {
         }
         let node = target.node.clone();
         delivery.message.to = super::routes::address(key, target);
-        self.forwarding.insert(delivery.message.operation, delivery.clone());
+        let sent = (delivery.message.operation, node.clone());
+        self.forwarding.entry(sent).or_default().push_back(delivery.clone());
         self.ordered(&node, Ordered::Deliver(delivery));
     }
 

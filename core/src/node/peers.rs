@@ -197,8 +197,8 @@ impl Node {
                     self.ordered(&from.node, Ordered::Refused { operation, reason });
                 }
             }
-            Ordered::Taken { operation } => self.route_taken(operation),
-            Ordered::Refused { operation, reason } => self.route_refused(operation, reason),
+            Ordered::Taken { operation } => self.route_taken(operation, &from.node),
+            Ordered::Refused { operation, reason } => self.route_refused(operation, reason, &from.node),
             Ordered::Marker(marker) => self.arrive_marker(marker),
             Ordered::MarkerBack { marker } => self.marker_back(marker, true),
             Ordered::Reply(reply) => {
@@ -309,7 +309,7 @@ impl Node {
         let waiting: BTreeSet<OperationId> = self.routes.values().flat_map(super::routes::Route::unsent).collect();
         let operations: Vec<_> = self.requests.keys().copied().collect();
         for operation in operations {
-            let unsent = waiting.contains(&operation);
+            let unsent = waiting.contains(&operation) || cfg!(rehome_fault = "shutdown_says_not_run");
             self.end_call(operation, if unsent { Fate::NotRun(NotRun::NotServing) } else { fate });
         }
         self.routes.clear();

@@ -78,7 +78,9 @@ impl Node {
     }
 
     pub(super) fn relay_timer(&mut self, operation: OperationId) {
-        self.step_relay(operation, RelayInput::Timer);
+        if !cfg!(rehome_fault = "relay_sent_once") {
+            self.step_relay(operation, RelayInput::Timer);
+        }
     }
 
     pub(super) fn relay_acknowledged(&mut self, from: &PeerFence, ack: &ReplyRelayAck) {

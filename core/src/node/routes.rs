@@ -192,36 +192,63 @@ impl Node {
         self.refused(key, delivery, origin, reason);
     }
 
+    /// The oldest sending of a message along its route to the node that now answers for it.
+    fn flight_answered(
+        &mut self,
+        operation: OperationId,
+        from: &NodeFence,
+    ) -> Option<(ObjectKey, Box<Delivery>, Origin)> {
+        let key = self.flights.get(&operation)?.clone();
+        let route = self.routes.get_mut(&key)?;
+        let sent = |delivery: &Delivery| delivery.message.operation == operation;
+        let position = route.flight.iter().position(|(delivery, _)| {
+            sent(delivery) && addressed(&delivery.message.to).is_some_and(|(_, fence)| fence.node == *from)
+        })?;
+        let (delivery, origin) = route.flight.remove(position)?;
+        if !route.flight.iter().any(|(delivery, _)| sent(delivery)) {
+            self.flights.remove(&operation);
+        }
+        Some((key, delivery, origin))
+    }
+
+    /// The oldest sending of a message along a follow route to the node that now answers for it.
+    fn forwarding_answered(&mut self, operation: OperationId, from: &NodeFence) -> Option<Box<Delivery>> {
+        let key = (operation, from.clone());
+        let sent = self.forwarding.get_mut(&key)?;
+        let first = sent.pop_front();
+        if sent.is_empty() {
+            self.forwarding.remove(&key);
+        }
+        first
+    }
+
     /// The next hop is responsible for a message now.
-    pub(super) fn route_taken(&mut self, operation: OperationId) {
-        let Some(key) = self.flights.remove(&operation) else {
-            match self.forwarding.remove(&operation) {
-                Some(_) => self.shutdown_step(),
-                None => self.count_stale("Taken"),
+    pub(super) fn route_taken(&mut self, operation: OperationId, from: &NodeFence) {
+        match self.flight_answered(operation, from) {
+            Some((key, _, origin)) => {
+                if let Some(route) = self.routes.get_mut(&key) {
+                    route.attempts = 0;
+                }
+                if origin == Origin::Call {
+                    self.call_taken(operation);
+                }
             }
-            return;
-        };
-        let Some(route) = self.routes.get_mut(&key) else { return };
-        route.attempts = 0;
-        let position = route.flight.iter().position(|(delivery, _)| delivery.message.operation == operation);
-        let origin = position.and_then(|position| route.flight.remove(position)).map(|(_, origin)| origin);
-        if origin == Some(Origin::Call) {
-            self.call_taken(operation);
+            None if self.forwarding_answered(operation, from).is_some() => self.shutdown_step(),
+            None => self.count_stale("Taken"),
         }
     }
 
     /// The next hop does not have the object.
-    pub(super) fn route_refused(&mut self, operation: OperationId, reason: Refusal) {
-        let Some(key) = self.flights.remove(&operation) else { return self.forward_refused(operation, reason) };
-        let Some(route) = self.routes.get_mut(&key) else { return };
-        let position = route.flight.iter().position(|(delivery, _)| delivery.message.operation == operation);
-        let Some((delivery, origin)) = position.and_then(|position| route.flight.remove(position)) else { return };
-        self.refused(&key, delivery, origin, reason);
+    pub(super) fn route_refused(&mut self, operation: OperationId, reason: Refusal, from: &NodeFence) {
+        match self.flight_answered(operation, from) {
+            Some((key, delivery, origin)) => self.refused(&key, delivery, origin, reason),
+            None => self.forward_refused(operation, reason, from),
+        }
     }
 
     /// The next hop of a follow route does not have the object any more: it is looked for anew.
-    fn forward_refused(&mut self, operation: OperationId, reason: Refusal) {
-        let Some(mut delivery) = self.forwarding.remove(&operation) else { return self.count_stale("Refused") };
+    fn forward_refused(&mut self, operation: OperationId, reason: Refusal, from: &NodeFence) {
+        let Some(mut delivery) = self.forwarding_answered(operation, from) else { return self.count_stale("Refused") };
         let Some((key, _)) = addressed(&delivery.message.to) else { return };
         match reason {
             Refusal::TooManyHops if delivery.message.reply.is_some() => {
@@ -270,15 +297,17 @@ impl Node {
                 let old = fence.clone();
                 route.refused.push_back(parcel);
                 // It has taken messages before, and nobody there can tell any more how far these have come.
-                if route.attempts == 0 {
+                if route.attempts == 0 && !cfg!(rehome_fault = "gap_not_counted") {
                     self.event(Event::OrderGap { object: key.clone() });
                 }
                 self.drain(key, old, None);
             }
-            // The route has flipped without waiting for this answer: the message goes on behind those sent since.
+            // The route did not wait for this answer, which it has counted as a gap: the message goes on where it leads.
             RouteState::At { .. } | RouteState::Unknown | RouteState::Locating | RouteState::Backoff => {
+                if cfg!(rehome_fault = "late_refusal_left_behind") {
+                    return route.refused.push_back(parcel);
+                }
                 route.queue.push_back(parcel);
-                self.event(Event::OrderGap { object: key.clone() });
                 self.route_flush(key);
             }
         }
@@ -512,17 +541,12 @@ impl Node {
 
     /// A peer generation is over: what it had, nobody can tell of.
     pub(super) fn routes_peer_gone(&mut self, peer: &NodeFence) {
-        let lost: Vec<OperationId> = self
-            .forwarding
-            .iter()
-            .filter(|(_, delivery)| addressed(&delivery.message.to).is_some_and(|(_, fence)| fence.node == *peer))
-            .map(|(operation, _)| *operation)
-            .collect();
-        for operation in lost {
-            if let Some(delivery) = self.forwarding.remove(&operation)
-                && let Some((key, _)) = addressed(&delivery.message.to)
-            {
-                self.end_message(&key, &delivery, Origin::Accepted, Fate::MayHaveRun(MayHaveRun::NodeGone));
+        let lost: Vec<_> = self.forwarding.keys().filter(|(_, node)| node == peer).cloned().collect();
+        for sent in lost {
+            for delivery in self.forwarding.remove(&sent).unwrap_or_default() {
+                if let Some((key, _)) = addressed(&delivery.message.to) {
+                    self.end_message(&key, &delivery, Origin::Accepted, Fate::MayHaveRun(MayHaveRun::NodeGone));
+                }
             }
         }
         let affected: Vec<ObjectKey> = self

@@ -396,6 +396,9 @@ impl Node {
             }
         }
         receipt.admitted = receipt.admitted.saturating_add(receipt.temporary);
+        if cfg!(rehome_fault = "temporary_queue_first") {
+            core::mem::swap(&mut mailbox, &mut stage.temporary);
+        }
         mailbox.append(&mut stage.temporary);
         let receipt = *receipt;
         let stable_type = stage.record.as_ref().map(|record| record.stable_type.clone());

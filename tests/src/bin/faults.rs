@@ -1,78 +1,111 @@
-//! Plants each deliberate fault of the core, one after the other, and shows which test catches it. A fault that nothing
-//! catches is a hole in the tests, and makes this program fail.
+//! Negative controls: builds the core with each planted fault and shows which test catches it. A fault that nothing
+//! catches fails the run. It is its own compiler wrapper, so that only this project's crates are built again.
 //!
-//! The faults stand at the decisions of the core as `cfg!(rehome_fault = "name")`, and are off in every other build.
+//! `cargo run -p rehome-tests --bin faults [NAME...]`
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::time::Instant;
 
-/// Test binaries, cheapest first.
-const GATES: [&str; 3] = ["machines", "nodes", "simulation"];
+const FAULT: &str = "REHOME_PLANTED_FAULT";
 
 fn main() -> ExitCode {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_path_buf).unwrap_or_default();
-    let only: Vec<String> = std::env::args().skip(1).collect();
-    let mut names = BTreeSet::new();
-    collect(&root.join("core/src"), &mut names);
-    if names.is_empty() {
-        eprintln!("no planted fault was found under {}", root.display());
-        return ExitCode::FAILURE;
+    match std::env::var(FAULT) {
+        Ok(fault) => compile(&fault),
+        Err(_) => run(),
     }
-    let mut missed = 0;
-    for name in names.iter().filter(|name| only.is_empty() || only.contains(name)) {
-        let started = Instant::now();
-        let verdict = GATES.iter().find_map(|gate| caught(&root, name, gate));
-        let seconds = started.elapsed().as_secs();
-        match verdict {
-            Some(test) => println!("{name:36} caught in {seconds:3} s by {test}"),
-            None => {
-                missed += 1;
-                println!("{name:36} NOT CAUGHT in {seconds} s");
+}
+
+/// As cargo's wrapper: the compiler and its arguments, with the fault's flag.
+fn compile(fault: &str) -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    let Some(compiler) = arguments.next() else { return ExitCode::FAILURE };
+    let status = Command::new(compiler).args(arguments).args(["--cfg", &format!("rehome_fault=\"{fault}\"")]).status();
+    if status.is_ok_and(|status| status.success()) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Every name that stands in a `rehome_fault = "..."` of the core.
+fn planted(folder: &Path, found: &mut BTreeSet<String>) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            planted(&path, found);
+        } else if let Ok(text) = std::fs::read_to_string(&path) {
+            for rest in text.split("rehome_fault = \"").skip(1) {
+                found.extend(rest.split('"').next().map(str::to_owned));
             }
         }
     }
-    println!("{} planted faults, {missed} not caught", names.len());
-    if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// All names in `cfg!(rehome_fault = "name")` below a folder.
-fn collect(folder: &Path, names: &mut BTreeSet<String>) {
-    let Ok(entries) = std::fs::read_dir(folder) else { return };
-    for path in entries.flatten().map(|entry| entry.path()) {
-        if path.is_dir() {
-            collect(&path, names);
-        } else if let Ok(text) = std::fs::read_to_string(&path) {
-            let parts = text.split("rehome_fault = \"").skip(1);
-            names.extend(parts.filter_map(|rest| rest.split('"').next()).map(str::to_owned));
+fn run() -> ExitCode {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut names = BTreeSet::new();
+    planted(&root.join("core/src"), &mut names);
+    let wanted: BTreeSet<String> = std::env::args().skip(1).collect();
+    if !wanted.is_empty() {
+        names.retain(|name| wanted.contains(name));
+    }
+    let Ok(wrapper) = std::env::current_exe() else { return ExitCode::FAILURE };
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from).join("faults");
+    let mut missed = Vec::new();
+    println!("| planted fault | caught by | as |\n|---|---|---|");
+    for name in &names {
+        let (gates, reason) = try_fault(&root, &wrapper, &target, name);
+        let caught = if gates.is_empty() { String::from("**nothing**") } else { gates.join(", ") };
+        println!("| {name} | {caught} | {reason} |");
+        if gates.is_empty() {
+            missed.push(name.as_str());
         }
     }
+    if missed.is_empty() && !names.is_empty() {
+        println!("\nall {} are caught", names.len());
+        ExitCode::SUCCESS
+    } else {
+        println!("\nnot caught: {}", missed.join(", "));
+        ExitCode::FAILURE
+    }
 }
 
-/// The first test of `gate` that fails with the fault planted.
-fn caught(root: &Path, fault: &str, gate: &str) -> Option<String> {
-    let target: PathBuf = root.join("target/faults");
-    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+/// The tests that fail with the fault, and the first thing that an oracle said.
+fn try_fault(root: &Path, wrapper: &Path, target: &Path, name: &str) -> (Vec<String>, String) {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    // Cargo does not know about the flag: what was built for the last fault must go.
+    let cleaned = Command::new(&cargo)
         .current_dir(root)
-        .args(["test", "--quiet", "--package", "rehome-tests", "--test", gate])
-        // With a target named, the flags stay away from build scripts and macros, which need not be built again.
-        .args(["--target", "x86_64-unknown-linux-gnu"])
-        .env("CARGO_TARGET_DIR", target)
-        .env("RUSTFLAGS", format!("--cfg rehome_fault=\"{fault}\""))
-        .env("RUST_BACKTRACE", "0")
-        .output()
-        .ok()?;
-    if output.status.success() {
-        return None;
+        .args(["clean", "--quiet", "-p", "rehome", "-p", "rehome-tests", "--target-dir"])
+        .arg(target)
+        .status();
+    if !cleaned.is_ok_and(|status| status.success()) {
+        return (Vec::new(), String::from("cargo clean failed"));
     }
-    let text = String::from_utf8_lossy(&output.stdout);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    if errors.contains("could not compile") {
-        eprintln!("{errors}");
-        return None;
+    // The scenarios take a second; the histories run where these see nothing.
+    let mut text = String::new();
+    for tests in [["promises", "traps"].as_slice(), &["simulation"]] {
+        let mut command = Command::new(&cargo);
+        command.current_dir(root).args(["test", "--quiet", "--no-fail-fast", "-p", "rehome-tests", "--target-dir"]);
+        command.arg(target).env("RUSTC_WORKSPACE_WRAPPER", wrapper).env(FAULT, name).env("RUST_BACKTRACE", "0");
+        // Which seeds catch it must not be luck.
+        command.env("REHOME_FRESH", "0");
+        for test in tests {
+            command.args(["--test", test]);
+        }
+        let Ok(output) = command.output() else { return (Vec::new(), String::from("cargo did not start")) };
+        text += &String::from_utf8_lossy(&output.stdout);
+        text += &String::from_utf8_lossy(&output.stderr);
+        if !output.status.success() {
+            break;
+        }
     }
-    let failed =
-        text.lines().find_map(|line| line.strip_prefix("---- ")?.strip_suffix(" stdout ----").map(str::to_owned));
-    Some(format!("{gate}::{}", failed.unwrap_or_else(|| String::from("(the process died)"))))
+    let mut gates = Vec::new();
+    for line in text.lines() {
+        if let Some(test) = line.strip_prefix("---- ").and_then(|line| line.strip_suffix(" stdout ----")) {
+            gates.push(test.to_owned());
+        }
+    }
+    let said =
+        |line: &&str| line.starts_with("promise ") || line.starts_with("liveness") || line.starts_with("assertion");
+    let mut reason = text.lines().find(said).unwrap_or("-").to_owned();
+    reason.truncate(reason.floor_char_boundary(110));
+    (gates, reason.replace('|', "/"))
 }

@@ -69,7 +69,7 @@ pub(crate) fn authority(reply: &StoreReply) -> Option<Authority> {
 pub(crate) struct TurnSeen<'a> {
     pub(crate) tenure: &'a Tenure,
     pub(crate) pair: &'a OwnerPair,
-    /// The guard that came with the turn.
+    /// Until when the node's last successful renewal lets it act.
     pub(crate) guard: u64,
     pub(crate) hit: &'a Hit,
     /// The state before the turn.

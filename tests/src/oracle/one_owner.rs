@@ -51,6 +51,13 @@ impl OneOwner {
         self.last.insert(key, (seen.after.0, seen.after.1, tenure.owner_generation));
     }
 
+    /// A node does what only an owner may do, at `now`; the guard is what its last successful renewal allows.
+    pub(crate) fn acts(&self, faults: &mut Faults, now: u64, guard: u64, node: usize, what: &str) {
+        if now >= guard {
+            faults.promise(1, format!("n{node} {what} {} us after its lease guard", (now - guard) / 1000));
+        }
+    }
+
     pub(super) fn wrote(
         &mut self,
         faults: &mut Faults,

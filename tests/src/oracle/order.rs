@@ -20,8 +20,11 @@ impl Order {
         self.made.insert(hit.clone(), now);
     }
 
-    /// A node counted a gap in somebody's order to the object.
-    pub(crate) fn gap(&mut self, object: &ObjectKey, now: u64) {
+    /// A node counted a gap in somebody's order to the object. `fair`: nothing was made that could be a reason.
+    pub(crate) fn gap(&mut self, faults: &mut Faults, object: &ObjectKey, now: u64, fair: bool) {
+        if fair {
+            faults.promise(4, format!("a sender gave its order to {object} up for no reason"));
+        }
         self.gap.insert(object.clone(), now);
     }
 

@@ -84,6 +84,8 @@ impl World {
     }
 
     pub(super) fn turn(&mut self, node: usize, turn: Turn) {
+        let guard = self.places[node].guard;
+        self.oracle.one_owner.acts(&mut self.oracle.faults, self.now, guard, node, "handed a turn out");
         if let Some((client, number)) = read_message(turn.payload.bytes.clone()) {
             let hit = (turn.tenure.object.clone(), client, number);
             // Wall clocks that jump move a deadline with them.
@@ -123,7 +125,7 @@ impl World {
         let hit = (turn.tenure.object.clone(), client, number);
         let after = (thing.turn, thing.chain);
         let seen =
-            TurnSeen { tenure: &turn.tenure, pair: &pair, guard: turn.not_after.as_nanos(), hit: &hit, before, after };
+            TurnSeen { tenure: &turn.tenure, pair: &pair, guard: self.places[node].guard, hit: &hit, before, after };
         let mut truth = Truth { store: &mut self.store, now: self.now };
         self.oracle.turn(&mut truth, &seen);
         self.places[node].things.insert(turn.tenure.clone(), thing);

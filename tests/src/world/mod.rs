@@ -9,7 +9,7 @@ mod storing;
 mod trace;
 mod users;
 
-pub use script::{HostFault, RecordFault, StoreFault};
+pub use script::{HostFault, RecordFault, StoreFault, commits, reads_lease, reads_record};
 
 use crate::chance::Chance;
 use crate::host::Thing;
@@ -137,6 +137,10 @@ pub(crate) struct Place {
     awake: u64,
     inbox: VecDeque<Input>,
     peer: Option<PeerFence>,
+    /// What each of its lease writes that are under way would allow, by ticket.
+    renewals: BTreeMap<Ticket, u64>,
+    /// Until when its last successful renewal lets it act: counted here, not believed.
+    guard: u64,
     things: BTreeMap<Tenure, Thing>,
     skew: i64,
     client: u64,
@@ -269,6 +273,8 @@ impl World {
                 awake: 0,
                 inbox: VecDeque::new(),
                 peer: None,
+                renewals: BTreeMap::new(),
+                guard: 0,
                 things: BTreeMap::new(),
                 skew: 0,
                 client: 0,
@@ -319,6 +325,10 @@ impl World {
             timing,
             limits,
         };
+        if self.profile.is_fair() {
+            // Nothing outlasts a follow here: no order may be given up.
+            config.timing.follow = Duration::from_secs(30);
+        }
         (self.tune)(&mut config);
         config
     }
@@ -359,6 +369,8 @@ impl World {
         place.inbox.clear();
         place.things.clear();
         place.peer = None;
+        place.renewals.clear();
+        place.guard = 0;
         place.client = self.next_client;
         place.numbers.clear();
         self.trace.note(self.now, || format!("n{node} starts"));
@@ -396,12 +408,27 @@ impl World {
                 let (count, sum) = (cutover.record_count, cutover.checksum);
                 self.oracle.early.cutover(at, cutover.identity.relocation, *conn, count, sum);
             }
-            Input::Store { reply, .. } => {
+            Input::Store { ticket, reply } => {
+                let place = &mut self.places[node];
+                if let Some(allows) = place.renewals.remove(ticket) {
+                    // An unknown claim may be adopted later: it allows no more than it would have.
+                    let adopted = place.peer.is_none() && *reply == rehome::store::StoreReply::Unknown;
+                    if adopted || matches!(reply, rehome::store::StoreReply::Applied(_)) {
+                        place.guard = place.guard.max(allows);
+                    }
+                }
                 if let Some(found) = crate::oracle::authority(reply) {
                     self.oracle.early.read(at, &found);
                 }
             }
-            _ => {}
+            Input::Record { .. }
+            | Input::Tick
+            | Input::PeerUp { .. }
+            | Input::PeerDown { .. }
+            | Input::Sent { .. }
+            | Input::Host { .. }
+            | Input::TurnEnd { .. }
+            | Input::User { .. } => {}
         }
     }
 
@@ -472,7 +499,8 @@ impl World {
             }
             Event::Unbalanced { relocation } => oracle.faults.promise(3, format!("{relocation} does not balance")),
             Event::OrderGap { object } => {
-                oracle.order.gap(&object, self.now);
+                let fair = self.profile.is_fair() && !self.healing;
+                oracle.order.gap(&mut oracle.faults, &object, self.now, fair);
                 self.made("order gap");
             }
             Event::Undeliverable { object, operation } => {
@@ -491,8 +519,8 @@ impl World {
             | Event::Closed { .. }
             | Event::Point { .. }
             | Event::CutoverLate { .. }
-            | Event::Ignored { .. }
-            | Event::HostFailed { .. } => {}
+            | Event::Ignored { .. } => {}
+            Event::HostFailed { .. } => self.made("host failure reported"),
         }
     }
 

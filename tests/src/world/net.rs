@@ -17,6 +17,10 @@ impl World {
         let pair = (node.min(other), node.max(other));
         let link = self.links.get(&pair).cloned().unwrap_or_default();
         let epoch = link.epoch;
+        if matches!(record, Record::Cutover(_)) {
+            let guard = self.places[node].guard;
+            self.oracle.one_owner.acts(&mut self.oracle.faults, self.now, guard, node, "sent a cutover");
+        }
         if !link.up || conn.0 / 100 != epoch {
             return self.schedule(1, Act::Input { node, run, input: Input::Sent { send, written: false } });
         }

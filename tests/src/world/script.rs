@@ -105,6 +105,26 @@ impl Rules {
     }
 }
 
+/// Whether a command reads an object's record.
+pub fn reads_record(command: &StoreCommand) -> bool {
+    matches!(command, StoreCommand::Read(key) if key.0.starts_with(b"authority"))
+}
+
+/// Whether a command reads a lease.
+pub fn reads_lease(command: &StoreCommand) -> bool {
+    matches!(command, StoreCommand::Read(key) if key.0.starts_with(b"lease"))
+}
+
+/// Whether a command is a target's commit: it needs both nodes' leases.
+pub fn commits(command: &StoreCommand) -> bool {
+    match command {
+        StoreCommand::Write(batch) => {
+            batch.conditions.iter().filter(|condition| condition.key().0.starts_with(b"lease")).count() == 2
+        }
+        StoreCommand::Read(_) | StoreCommand::Scan { .. } => false,
+    }
+}
+
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -268,6 +288,16 @@ impl World {
     /// Turns that ran so far.
     pub const fn turns(&self) -> u64 {
         self.summary.turns
+    }
+
+    /// How often something happened, by the name under which the world counts it.
+    pub fn count(&self, name: &str) -> u64 {
+        self.summary.made.get(name).copied().unwrap_or(0)
+    }
+
+    /// Whether a published record of this kind was sent by the node.
+    pub fn has_sent(&self, node: usize, kind: impl Fn(&Record) -> bool) -> bool {
+        self.rules.sent.iter().any(|(from, record)| *from == node && kind(record))
     }
 
     /// The node that serves an object.

@@ -9,6 +9,10 @@ use rehome::node::Ticket;
 use rehome::store::record::Authority;
 use rehome::store::{Mutation, StoreCommand, StoreReply};
 use rehome::time::Instant;
+use std::time::Duration;
+
+/// The fencing margin of every node here.
+const MARGIN: Duration = Duration::from_secs(5);
 
 impl World {
     pub(super) fn store_command(&mut self, node: usize, ticket: Ticket, command: StoreCommand, give_up: Instant) {
@@ -16,6 +20,7 @@ impl World {
         let writer = self.places[node].peer.as_ref().map(|peer| peer.owner.clone());
         let give_up = give_up.as_nanos();
         let write = matches!(command, StoreCommand::Write(_));
+        self.note_write(node, ticket, &command);
         let mut delay = 20_000 + self.chance.below(400_000);
         let fault = match self.rules.store(node, &command) {
             Some(fault) => Some(fault),
@@ -50,6 +55,24 @@ impl World {
         self.schedule(delay, Act::Apply { node, run, writer, answer, command });
     }
 
+    /// A lease write allows its node to act for a while once it is answered; a write of an authority record needs that.
+    fn note_write(&mut self, node: usize, ticket: Ticket, command: &StoreCommand) {
+        let StoreCommand::Write(batch) = command else { return };
+        for mutation in &batch.mutations {
+            match mutation {
+                Mutation::Put { key, ttl: Some(ttl), .. } if key.0.starts_with(b"lease") => {
+                    let allows = ttl.saturating_sub(MARGIN).as_nanos() as u64;
+                    self.places[node].renewals.insert(ticket, self.now + allows);
+                }
+                Mutation::Put { key, .. } | Mutation::Delete(key) if key.0.starts_with(b"authority") => {
+                    let guard = self.places[node].guard;
+                    self.oracle.one_owner.acts(&mut self.oracle.faults, self.now, guard, node, "wrote a record");
+                }
+                Mutation::Put { .. } | Mutation::Delete(_) => {}
+            }
+        }
+    }
+
     fn store_trouble(&mut self, write: bool) -> Option<StoreFault> {
         let profile = self.profile;
         if self.away || self.fault(profile.store_lost_before, "store command lost") {
@@ -59,10 +82,10 @@ impl World {
             return Some(StoreFault::ReplyLost);
         }
         if write && self.fault(profile.store_late, "store write applied late") {
-            return Some(StoreFault::Applied(std::time::Duration::from_nanos(self.chance.below(9 * SECOND))));
+            return Some(StoreFault::Applied(Duration::from_nanos(self.chance.below(9 * SECOND))));
         }
         if self.fault(profile.store_slow, "store slow") {
-            return Some(StoreFault::Slow(std::time::Duration::from_nanos(self.chance.below(3500 * MILLI))));
+            return Some(StoreFault::Slow(Duration::from_nanos(self.chance.below(3500 * MILLI))));
         }
         (write && self.fault(profile.store_conflict, "store conflict")).then_some(StoreFault::Conflict)
     }

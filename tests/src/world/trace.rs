@@ -68,7 +68,11 @@ fn read_record(record: &Record) -> String {
         Record::Ready(ready) => format!("30 Ready {}", ready.identity.relocation),
         Record::Failed(failed) => format!("53 Failed {} {:?}", failed.identity.relocation, failed.code),
         Record::ReplyRelay(relay) => format!("33 Relay {:?}", relay.operation),
-        other => format!("{other:?}"),
+        Record::SessionSeal(_)
+        | Record::SessionSealed(_)
+        | Record::SessionRoute(_)
+        | Record::ReplyRelayAck(_)
+        | Record::FollowNotice(_) => format!("{record:?}"),
     }
 }
 
@@ -113,7 +117,13 @@ fn read_input(input: &Input) -> String {
         Input::User { call, request: UserRequest::Request { to, payload, timeout, .. } } => {
             format!("{call:?} request {} to {to} in {timeout:?}", said(payload))
         }
-        other => format!("{other:?}"),
+        Input::Tick
+        | Input::PeerUp { .. }
+        | Input::PeerDown { .. }
+        | Input::Sent { .. }
+        | Input::Host { .. }
+        | Input::TurnEnd { .. }
+        | Input::User { .. } => format!("{input:?}"),
     }
 }
 
@@ -126,6 +136,10 @@ fn read_output(output: &Output) -> String {
             format!("turn {} {} at {} of {}", turn.turn.0, said(&turn.payload), tenure.owner_generation, tenure.object)
         }
         Output::Event(Event::Serving { peer }) => format!("Serving {peer:?}"),
-        other => format!("{other:?}"),
+        Output::Drop { .. }
+        | Output::Host { .. }
+        | Output::Done { .. }
+        | Output::Progress { .. }
+        | Output::Event(_) => format!("{output:?}"),
     }
 }

@@ -229,7 +229,7 @@ impl World {
         let faults = &mut self.oracle.faults;
         self.oracle.rollback.reported(faults, outcome);
         if let Some((object, by)) = self.moves.remove(&(node, run, call)) {
-            self.oracle.bounded.ended(faults, self.now, by, self.profile.is_fair());
+            self.oracle.bounded.ended(faults, self.now, by, self.profile.is_fair() && !self.rules.keep_results());
             // The user may want it elsewhere, or back, at once.
             if matches!(outcome, MoveOutcome::Moved { .. }) && self.fault(self.profile.again, "moved on at once") {
                 let target = self.chance.below(self.places.len() as u64) as usize;
