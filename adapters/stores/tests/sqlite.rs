@@ -181,6 +181,22 @@ fn a_lock_held_too_long_makes_a_write_unknown_and_a_read_none_the_slower() {
     assert_eq!(found(&store, "a").value, "1", "a write that was given up is not tried again");
 }
 
+#[test]
+fn what_waits_behind_a_lock_held_too_long_is_given_up_together() {
+    const LIMIT: Duration = Duration::from_millis(100);
+    let (_folder, path) = place();
+    let store = Sqlite::open_with(&path, LIMIT).unwrap();
+    let lock = raw(&path, "BEGIN IMMEDIATE");
+    let answers: Vec<_> = (0..20).map(|_| send(&store, vec![], vec![put("a", "1", None)])).collect();
+    // The time of every one of them has passed after this, though not twenty times that of one.
+    std::thread::sleep(2 * LIMIT);
+    lock.execute_batch("ROLLBACK").unwrap();
+    for answer in answers {
+        assert_eq!(block_on(answer), StoreReply::Unknown, "it waited longer than it may");
+    }
+    assert_eq!(read(&store, "a"), StoreReply::Missing);
+}
+
 /// What is sent while the lock is held elsewhere shares one transaction once it is free.
 fn group(store: &Sqlite, path: &Path, batches: Vec<(Vec<Condition>, Vec<Mutation>)>) -> Vec<StoreReply> {
     let lock = raw(path, "BEGIN IMMEDIATE");
