@@ -81,7 +81,7 @@ fn has_an_order(lanes: &[Vec<Timed>]) -> bool {
     let mut open = vec![(vec![0usize; lanes.len()], State::default())];
     while let Some((done, state)) = open.pop() {
         let rest: Vec<&[Timed]> = lanes.iter().zip(&done).map(|(lane, done)| &lane[*done..]).collect();
-        if !rest.iter().any(|lane| needed(&lane)) {
+        if !rest.iter().any(needed) {
             return true;
         }
         if !seen.insert((done.clone(), state)) {
