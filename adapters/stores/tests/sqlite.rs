@@ -181,6 +181,22 @@ fn a_lock_held_too_long_makes_a_write_unknown_and_a_read_none_the_slower() {
     assert_eq!(found(&store, "a").value, "1", "a write that was given up is not tried again");
 }
 
+#[test]
+fn what_waits_behind_a_lock_held_too_long_is_given_up_together() {
+    const LIMIT: Duration = Duration::from_millis(100);
+    let (_folder, path) = place();
+    let store = Sqlite::open_with(&path, LIMIT).unwrap();
+    let lock = raw(&path, "BEGIN IMMEDIATE");
+    let answers: Vec<_> = (0..20).map(|_| send(&store, vec![], vec![put("a", "1", None)])).collect();
+    // The time of every one of them has passed after this, though not twenty times that of one.
+    std::thread::sleep(2 * LIMIT);
+    lock.execute_batch("ROLLBACK").unwrap();
+    for answer in answers {
+        assert_eq!(block_on(answer), StoreReply::Unknown, "it waited longer than it may");
+    }
+    assert_eq!(read(&store, "a"), StoreReply::Missing);
+}
+
 /// What is sent while the lock is held elsewhere shares one transaction once it is free.
 fn group(store: &Sqlite, path: &Path, batches: Vec<(Vec<Condition>, Vec<Mutation>)>) -> Vec<StoreReply> {
     let lock = raw(path, "BEGIN IMMEDIATE");
@@ -276,4 +292,46 @@ fn a_store_that_is_made_opens_while_another_process_writes() {
     let _lock = raw(&path, "BEGIN IMMEDIATE");
     let second = Sqlite::open_with(&path, Duration::from_millis(30)).unwrap();
     assert_eq!(read(&second, "a"), StoreReply::Missing);
+}
+
+#[test]
+fn a_log_cut_at_any_byte_leaves_whole_batches_only() {
+    const BATCHES: usize = 6;
+    let (folder, path) = place();
+    let log = folder.path().join("store.db-wal");
+    let store = Sqlite::open(&path).unwrap();
+    // Values over several pages of the file, so that a batch is several frames of the log.
+    let values: Vec<&'static str> =
+        (1..=BATCHES).map(|n| &*Box::leak(n.to_string().repeat(9000).into_boxed_str())).collect();
+    let mut ends = vec![0];
+    for value in &values {
+        write(&store, vec![put("a", value, None), put("b", value, Some(HOUR))]);
+        ends.push(std::fs::metadata(&log).unwrap().len());
+    }
+    let whole = ends[BATCHES];
+    let cuts = (0..whole).step_by(usize::try_from(whole / 40).unwrap()).chain(ends.iter().copied());
+    for cut in cuts {
+        let (other, copy) = place();
+        // A process of its own copies: closing the file in this one would drop SQLite's locks on it.
+        let copied = std::process::Command::new("cp").args([&path, &log]).arg(other.path()).status().unwrap();
+        assert!(copied.success());
+        let cut_log = std::fs::File::options().write(true).open(other.path().join("store.db-wal")).unwrap();
+        cut_log.set_len(cut).unwrap();
+        drop(cut_log);
+        let store = match Sqlite::open(&copy) {
+            Ok(store) => store,
+            Err(error) => panic!("cut at {cut} of {whole}: {error}"),
+        };
+        let due = ends.iter().filter(|end| **end <= cut).count() - 1;
+        for name in ["a", "b"] {
+            let left = match read(&store, name) {
+                StoreReply::Missing => 0,
+                StoreReply::Found(found) => {
+                    values.iter().position(|value| found.value == value.as_bytes()).unwrap() + 1
+                }
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(left, due, "{name} after a cut at {cut} of {whole}");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "whatever a test does not expect is a failure")]
 
+mod history;
 mod races;
 mod rules;
 
@@ -61,6 +62,7 @@ pub const RULES: &[(&str, Rule)] = &[
     ("a renewal and a reclaim at the end of a lease are never both done", races::renew_or_reclaim),
     ("an end that was read is final", races::an_end_is_final),
     ("a read sees every write that was acknowledged before it", races::linearizable_reads),
+    ("whole histories of eight clients have a serial order", history::serial_order),
 ];
 
 /// Runs every rule, each on a store that `make` makes, which must be empty.

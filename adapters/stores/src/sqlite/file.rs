@@ -4,6 +4,7 @@
 use crate::boot_nanos;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior, params};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -105,32 +106,57 @@ fn boot_offset(offsets: &str) -> Option<i128> {
     Some(i128::from(seconds) * 1_000_000_000 + i128::from(nanos))
 }
 
-/// A connection that waits at most `limit` for a lock.
-pub(super) fn connect(path: &Path, limit: Duration) -> Result<Connection, SqliteError> {
+/// The end of a wait of `limit` that begins now; `None` if it has none.
+pub(super) fn end_of(limit: Duration) -> Option<Instant> {
+    Instant::now().checked_add(limit)
+}
+
+/// Whether the end of a wait has come.
+pub(super) fn is_over(end: Option<Instant>) -> bool {
+    end.is_some_and(|end| Instant::now() >= end)
+}
+
+/// Until when a connection waits for a lock: the end of the operation that it works on, which may have waited in a
+/// queue before, and not a time that begins anew with each attempt.
+#[derive(Clone, Debug)]
+pub(super) struct Patience(Arc<Mutex<Option<Instant>>>);
+
+impl Patience {
+    pub(super) fn until(end: Option<Instant>) -> Self {
+        Self(Arc::new(Mutex::new(end)))
+    }
+
+    pub(super) fn set(&self, end: Option<Instant>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = end;
+    }
+
+    fn is_over(&self) -> bool {
+        is_over(*self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A connection that waits for a lock as long as `patience` says.
+pub(super) fn connect(path: &Path, patience: &Patience) -> Result<Connection, SqliteError> {
     let open = |source| SqliteError::Open { path: path.to_owned(), source };
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags).map_err(open)?;
-    let mut since = Instant::now();
-    let handler = move |tried| {
-        if tried == 0 {
-            since = Instant::now();
-        }
+    let patience = patience.clone();
+    let handler = move |_tried| {
         thread::sleep(PAUSE);
-        since.elapsed() < limit
+        !patience.is_over()
     };
     connection.busy_handler(Some(handler)).map_err(open)?;
     Ok(connection)
 }
 
 /// Opens the file for the writer, makes the store where there is none, and takes it into this boot.
-pub(super) fn open(path: &Path, limit: Duration, clock: &StoreClock) -> Result<Connection, SqliteError> {
-    let mut connection = connect(path, limit)?;
-    let since = Instant::now();
+pub(super) fn open(path: &Path, patience: &Patience, clock: &StoreClock) -> Result<Connection, SqliteError> {
+    let mut connection = connect(path, patience)?;
     loop {
         match settle(&mut connection, path, clock) {
             // Not every lock asks the busy handler: the one to turn on the write-ahead log does not.
             Err(SqliteError::Open { source, .. })
-                if source.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && since.elapsed() < limit =>
+                if source.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && !patience.is_over() =>
             {
                 thread::sleep(PAUSE);
             }

@@ -19,20 +19,22 @@ pub use file::SqliteError;
 
 use crate::{Answer, Engine, in_bounds, ready};
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use file::StoreClock;
+use file::{Patience, StoreClock};
 use futures_channel::oneshot;
 use rehome::store::{StoreCommand, StoreReply};
 use rusqlite::Connection;
 use std::path::Path;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// How long an operation waits for other processes.
+/// How long an operation waits until it is its turn.
 const LIMIT: Duration = Duration::from_secs(10);
 
 struct Job {
     command: StoreCommand,
     answer: oneshot::Sender<StoreReply>,
+    /// When it stops to wait, in the queue or for a lock; `None` if never.
+    end: Option<Instant>,
 }
 
 /// A store in a SQLite file. Once it is dropped, what is queued is still done, and then its threads end.
@@ -40,12 +42,13 @@ struct Job {
 pub struct Sqlite {
     writes: Sender<Job>,
     reads: Sender<Job>,
+    limit: Duration,
     warnings: Vec<String>,
 }
 
 impl Sqlite {
-    /// Opens the store at `path`, and makes it where there is none. An operation waits at most ten seconds for other
-    /// processes; past that it is [`StoreReply::Unknown`].
+    /// Opens the store at `path`, and makes it where there is none. A write waits at most ten seconds for what is
+    /// before it, in this process and in others; past that it is [`StoreReply::Unknown`].
     ///
     /// # Errors
     /// See [`SqliteError`].
@@ -53,14 +56,16 @@ impl Sqlite {
         Self::open_with(path, LIMIT)
     }
 
-    /// The same, where an operation (opening included) waits at most `limit` for other processes.
+    /// The same, where a write (and opening) waits at most `limit`.
     ///
     /// # Errors
     /// See [`SqliteError`].
     pub fn open_with(path: &Path, limit: Duration) -> Result<Self, SqliteError> {
         let clock = StoreClock::of_this_machine()?;
-        let writer = file::open(path, limit, &clock)?;
-        let reader = file::connect(path, limit)?;
+        let write_patience = Patience::until(file::end_of(limit));
+        let writer = file::open(path, &write_patience, &clock)?;
+        let read_patience = Patience::until(file::end_of(limit));
+        let reader = file::connect(path, &read_patience)?;
         let (writes, write_jobs) = unbounded();
         let (reads, read_jobs) = unbounded();
         let turn = writer::Turn::beside(path);
@@ -69,13 +74,13 @@ impl Sqlite {
         let thread = |source| SqliteError::Thread { path: path.to_owned(), source };
         thread::Builder::new()
             .name(String::from("rehome-sqlite-write"))
-            .spawn(move || writer::run(writer, &clock, &turn, &write_jobs))
+            .spawn(move || writer::run(writer, &write_patience, &clock, &turn, &write_jobs))
             .map_err(thread)?;
         thread::Builder::new()
             .name(String::from("rehome-sqlite-read"))
-            .spawn(move || read_loop(&reader, &read_clock, &read_jobs, &undecided))
+            .spawn(move || read_loop(&reader, &read_patience, &read_clock, &read_jobs, &undecided))
             .map_err(thread)?;
-        Ok(Self { writes, reads, warnings: file::warnings(path) })
+        Ok(Self { writes, reads, limit, warnings: file::warnings(path) })
     }
 }
 
@@ -89,7 +94,7 @@ impl Engine for Sqlite {
             StoreCommand::Write(_) => &self.writes,
             StoreCommand::Read(_) | StoreCommand::Scan { .. } => &self.reads,
         };
-        if queue.send(Job { command, answer }).is_err() {
+        if queue.send(Job { command, answer, end: file::end_of(self.limit) }).is_err() {
             return ready(StoreReply::Unknown);
         }
         Box::pin(async move { reply.await.unwrap_or(StoreReply::Unknown) })
@@ -104,8 +109,15 @@ impl Engine for Sqlite {
     }
 }
 
-fn read_loop(connection: &Connection, clock: &StoreClock, jobs: &Receiver<Job>, writer: &Sender<Job>) {
+fn read_loop(
+    connection: &Connection,
+    patience: &Patience,
+    clock: &StoreClock,
+    jobs: &Receiver<Job>,
+    writer: &Sender<Job>,
+) {
     while let Ok(job) = jobs.recv() {
+        patience.set(job.end);
         let reply = match rows::observe(connection, clock, &job.command) {
             Ok(rows::Seen::Decided(reply)) => reply,
             Ok(rows::Seen::NeedsLock) => {

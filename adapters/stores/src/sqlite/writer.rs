@@ -2,7 +2,7 @@
 //! known. It must never try a transaction a second time.
 
 use super::Job;
-use super::file::{PAUSE, StoreClock};
+use super::file::{self, PAUSE, Patience, StoreClock};
 use super::rows;
 use crossbeam_channel::Receiver;
 use rehome::store::{Batch, MAX_BATCH_BYTES, Mutation, StoreCommand, StoreReply};
@@ -49,9 +49,21 @@ impl Turn {
     }
 }
 
-pub(super) fn run(mut connection: Connection, clock: &StoreClock, turn: &Turn, jobs: &Receiver<Job>) {
+pub(super) fn run(
+    mut connection: Connection,
+    patience: &Patience,
+    clock: &StoreClock,
+    turn: &Turn,
+    jobs: &Receiver<Job>,
+) {
     while let Ok(first) = jobs.recv() {
+        // Behind a lock that nobody gives back, all that waits here ends in its own time and not one after another.
+        if file::is_over(first.end) {
+            let _ = first.answer.send(StoreReply::Unknown);
+            continue;
+        }
         turn.wait();
+        patience.set(first.end);
         let mut group = vec![first];
         let replies = group_commit(&mut connection, clock, turn, jobs, &mut group);
         // A failed commit may have happened; everything before it has not, but nobody needs to know the difference.
