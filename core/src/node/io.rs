@@ -559,6 +559,10 @@ pub enum NotRun {
     /// It was addressed to another incarnation.
     #[error("it was addressed to another incarnation")]
     OtherIncarnation,
+    /// Its payload is larger than the link takes. The core does not say so: whoever knows the link's settings does,
+    /// before the message is handed in, for a record that cannot be sent leaves a hole in the order of its peer.
+    #[error("its payload is too large")]
+    TooLarge,
 }
 
 /// Why nobody can tell whether a message ran.

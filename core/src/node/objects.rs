@@ -427,8 +427,16 @@ impl Node {
         items: impl IntoIterator<Item = Item>,
     ) -> u64 {
         let mut forwarded = 0u64;
+        let limit = self.config.limits.follow_hops;
         for item in items {
             match item {
+                Item::Work(work) if work.delivery.hops >= limit => {
+                    forwarded = forwarded.saturating_add(1);
+                    self.followed_too_far(key, Box::new(work.delivery));
+                }
+                // It has no way on, as where it arrives with so many hops: a record with more is none of the wire's, and
+                // without it the channel would have a hole.
+                Item::Marker(marker) if marker.hops >= limit => self.send_marker_back(&marker),
                 Item::Work(work) => {
                     forwarded = forwarded.saturating_add(1);
                     let mut delivery = Box::new(work.delivery);

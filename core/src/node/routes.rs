@@ -251,10 +251,8 @@ impl Node {
         let Some(mut delivery) = self.forwarding_answered(operation, from) else { return self.count_stale("Refused") };
         let Some((key, _)) = addressed(&delivery.message.to) else { return };
         match reason {
-            Refusal::TooManyHops if delivery.message.reply.is_some() => {
-                self.end_message(&key, &delivery, Origin::Accepted, Fate::NotRun(NotRun::TooManyHops));
-            }
-            Refusal::NotHere | Refusal::TooManyHops => {
+            Refusal::TooManyHops => self.followed_too_far(&key, delivery),
+            Refusal::NotHere => {
                 delivery.hops = 1;
                 self.event(Event::OrderGap { object: key.clone() });
                 self.route_push(&key, Parcel::Message { delivery, origin: Origin::Accepted });
@@ -265,6 +263,17 @@ impl Node {
                 self.end_message(&key, &delivery, Origin::Accepted, Fate::NotRun(NotRun::OtherIncarnation));
             }
         }
+    }
+
+    /// A message that this node answers for has been forwarded as often as may be. A request ends; a one-way message
+    /// starts anew, and its place in the order is gone.
+    pub(super) fn followed_too_far(&mut self, key: &ObjectKey, mut delivery: Box<Delivery>) {
+        if delivery.message.reply.is_some() {
+            return self.end_message(key, &delivery, Origin::Accepted, Fate::NotRun(NotRun::TooManyHops));
+        }
+        delivery.hops = 1;
+        self.event(Event::OrderGap { object: key.clone() });
+        self.route_push(key, Parcel::Message { delivery, origin: Origin::Accepted });
     }
 
     /// Whether anything waits here for a route to the object.
@@ -683,7 +692,7 @@ impl Fate {
                 (TerminalResult::INVALID_STATE, FailureCode::ACTOR_LOCATION_STALE)
             }
             Self::NotRun(NotRun::TooManyHops) => (TerminalResult::NOT_CONNECTED, FailureCode::ACTOR_ROUTE_NOT_FOUND),
-            Self::NotRun(NotRun::Unavailable | NotRun::NotServing) => {
+            Self::NotRun(NotRun::Unavailable | NotRun::NotServing | NotRun::TooLarge) => {
                 (TerminalResult::NOT_CONNECTED, FailureCode::ROUTE_NOT_CONNECTED)
             }
             Self::MayHaveRun(_) => (TerminalResult::NOT_CONNECTED, FailureCode::DATA_LOST),
