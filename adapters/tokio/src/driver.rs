@@ -1,44 +1,33 @@
 //! The driver: one task that owns a [`Node`] and its [`Mesh`] and moves what goes in and out. It decides nothing.
 
-use crate::clock;
-use crate::net::{self, Dialing};
-use crate::object::{Birth, Cause, Command, Factory};
-use bytes::Bytes;
-use rehome::fence::{ObjectKey, Tenure};
+use crate::clock::Clock;
+use crate::handle::{Handle, Message, Origin, Progress};
+use crate::net::{self, Dialing, Security};
+use crate::observe::Observer;
+use crate::task::{Birth, Cause, Command, Factory, TurnRules};
+use crate::wire::{Socket, Wire, Wrote};
+use rehome::fence::{PeerFence, Tenure};
 use rehome::id::{RoutingId, Text8, TypeName};
-use rehome::link::{Hello, LinkSettings, Mesh, MeshEvent};
-use rehome::node::{
-    CallError, CallId, CallResult, Conn, Event, HostCommand, HostReply, Input, MoveOutcome, NotRun, Output, Stage,
-    Ticket, Turn, TurnEnd, UserRequest,
-};
+use rehome::link::{Hello, LinkSettings, Mesh, MeshEvent, SendError};
+use rehome::node::{CallId, CallResult, Conn, Event, HostCommand, HostReply, Input, Output, Ticket, Turn, TurnEnd};
 use rehome::store::StoreReply;
 use rehome::time::Instant;
-use rehome::wire::{FailureCode, Payload, Sender};
+use rehome::wire::FailureCode;
 use rehome::{Config, Node};
 use rehome_stores::Engine;
-use std::collections::HashMap;
-use std::io::{ErrorKind, IoSlice};
+use std::collections::{BTreeMap, HashMap};
+use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
+use tokio::task::JoinSet;
 
-/// What reaches the driver.
-pub(crate) enum Message {
-    Input(Input),
-    Call { call: CallId, request: UserRequest, answer: oneshot::Sender<CallResult>, progress: Option<Progress> },
-    Connected { stream: TcpStream, dialed: Option<SocketAddr> },
-    Read { conn: Conn, bytes: Bytes },
-    Writable { conn: Conn },
-    Closed { conn: Conn },
-    CutConnections,
-    Objects(oneshot::Sender<Vec<ObjectKey>>),
-    Inspect(oneshot::Sender<(rehome::node::Held, rehome::node::Counters)>),
-}
-
-pub(crate) type Progress = mpsc::UnboundedSender<Stage>;
+/// Messages taken in before outputs are looked at again.
+const BATCH: usize = 64;
+/// How long the hooks and turns of a node that is over may go on, and its last records be written.
+const GRACE: Duration = Duration::from_secs(2);
 
 /// Something that happened, with the node's clock.
 #[derive(Clone, Debug)]
@@ -49,89 +38,20 @@ pub struct TimedEvent {
     pub event: Event,
 }
 
-/// The way to a driver. Cheap to clone.
-#[derive(Clone)]
-pub(crate) struct Handle {
-    messages: mpsc::Sender<Message>,
-    calls: Arc<AtomicU64>,
-}
-
-impl std::fmt::Debug for Handle {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Handle")
-    }
-}
-
-impl Handle {
-    /// Hands an input in. A driver that is gone needs none.
-    pub(crate) async fn feed(&self, input: Input) {
-        let _ = self.messages.send(Message::Input(input)).await;
-    }
-
-    pub(crate) async fn tell(&self, message: Message) -> bool {
-        self.messages.send(message).await.is_ok()
-    }
-
-    pub(crate) async fn start(
-        &self,
-        request: UserRequest,
-        progress: Option<Progress>,
-    ) -> (CallId, oneshot::Receiver<CallResult>) {
-        let call = CallId(self.calls.fetch_add(1, Ordering::Relaxed));
-        let (answer, result) = oneshot::channel();
-        let _ = self.messages.send(Message::Call { call, request, answer, progress }).await;
-        (call, result)
-    }
-
-    /// `None` where the driver is gone.
-    pub(crate) async fn call(&self, request: UserRequest) -> Option<CallResult> {
-        let (_, result) = self.start(request, None).await;
-        result.await.ok()
-    }
-
-    pub(crate) async fn send(&self, from: Sender, to: ObjectKey, payload: Payload) -> Result<(), CallError> {
-        match self.call(UserRequest::Send { from, to, payload }).await {
-            Some(CallResult::Sent(result)) => result,
-            Some(_) | None => Err(CallError::NotRun(NotRun::NotServing)),
-        }
-    }
-
-    pub(crate) async fn request(
-        &self,
-        from: Sender,
-        to: ObjectKey,
-        payload: Payload,
-        timeout: Duration,
-    ) -> Result<Payload, CallError> {
-        match self.call(UserRequest::Request { from, to, payload, timeout }).await {
-            Some(CallResult::Answered(result)) => result,
-            Some(_) | None => Err(CallError::NotRun(NotRun::NotServing)),
-        }
-    }
-
-    pub(crate) async fn relocate(
-        &self,
-        object: ObjectKey,
-        target: RoutingId,
-        timeout: Option<Duration>,
-    ) -> Result<MoveOutcome, CallError> {
-        match self.call(UserRequest::Relocate { object, target, timeout }).await {
-            Some(CallResult::Moved(result)) => result,
-            Some(_) | None => Err(CallError::NotRun(NotRun::NotServing)),
-        }
-    }
-}
-
 /// What a driver needs to begin.
 pub(crate) struct Parts {
     pub(crate) config: Config,
     pub(crate) node: Node,
+    pub(crate) link: LinkSettings,
+    pub(crate) clock: Clock,
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) factories: HashMap<TypeName, Arc<dyn Factory>>,
+    pub(crate) rules: TurnRules,
     pub(crate) listener: Option<TcpListener>,
     pub(crate) peers: Vec<SocketAddr>,
+    pub(crate) security: Security,
     pub(crate) events: broadcast::Sender<TimedEvent>,
-    pub(crate) serving: watch::Sender<Life>,
+    pub(crate) life: watch::Sender<Life>,
     pub(crate) dialing: Arc<Dialing>,
 }
 
@@ -143,46 +63,52 @@ pub(crate) enum Life {
     Over,
 }
 
-/// The most bytes read at once.
-const READ: usize = 256 << 10;
-/// Messages that wait for the driver before their senders wait.
-const QUEUE: usize = 4096;
-/// Messages taken in before outputs are looked at again.
-const BATCH: usize = 64;
-
 struct Driver {
     parts: Parts,
     handle: Handle,
     mesh: Option<Mesh>,
-    sockets: HashMap<Conn, Socket>,
+    conns: BTreeMap<Conn, Connection>,
     objects: HashMap<Tenure, mpsc::UnboundedSender<Command>>,
+    tasks: JoinSet<()>,
     answers: HashMap<CallId, (oneshot::Sender<CallResult>, Option<Progress>)>,
     stop: watch::Sender<bool>,
+    observer: Observer,
 }
 
-struct Socket {
-    stream: Arc<TcpStream>,
-    dialed: Option<SocketAddr>,
-    /// A task waits for the socket to take more.
-    blocked: bool,
-    reader: tokio::task::AbortHandle,
+struct Connection {
+    socket: Socket,
+    origin: Origin,
 }
 
-pub(crate) fn channel() -> (Handle, mpsc::Receiver<Message>) {
-    let (messages, inbox) = mpsc::channel(QUEUE);
-    (Handle { messages, calls: Arc::new(AtomicU64::new(1)) }, inbox)
+impl Connection {
+    const fn dialed(&self) -> Option<SocketAddr> {
+        match self.origin {
+            Origin::Dialed(addr) => Some(addr),
+            Origin::Accepted => None,
+            #[cfg(feature = "testing")]
+            Origin::Piped { .. } => None,
+        }
+    }
+}
+
+/// Whether the driver goes on.
+enum Taken {
+    GoOn,
+    #[cfg(feature = "testing")]
+    Crash,
 }
 
 pub(crate) async fn run(parts: Parts, handle: Handle, mut inbox: mpsc::Receiver<Message>) {
-    let (stop, _) = watch::channel(false);
     let mut driver = Driver {
         parts,
         handle,
         mesh: None,
-        sockets: HashMap::new(),
+        conns: BTreeMap::new(),
         objects: HashMap::new(),
+        tasks: JoinSet::new(),
         answers: HashMap::new(),
-        stop,
+        stop: watch::Sender::new(false),
+        observer: Observer::default(),
     };
     let mut batch = Vec::with_capacity(BATCH);
     loop {
@@ -190,29 +116,36 @@ pub(crate) async fn run(parts: Parts, handle: Handle, mut inbox: mpsc::Receiver<
         if driver.parts.node.is_over() {
             break;
         }
-        let wait = driver.deadline().map(|at| at.since(clock::now().mono));
-        let took = match wait {
+        match driver.deadline().map(|at| at.since(driver.now())) {
             Some(wait) if wait.is_zero() => {
+                // Whatever is due at once, others must get their turn in between.
+                tokio::task::yield_now().await;
                 while batch.len() < BATCH
                     && let Ok(message) = inbox.try_recv()
                 {
                     batch.push(message);
                 }
-                batch.len()
             }
-            Some(wait) => tokio::time::timeout(wait, inbox.recv_many(&mut batch, BATCH)).await.unwrap_or(0),
-            None => inbox.recv_many(&mut batch, BATCH).await,
-        };
-        let _ = took;
+            Some(wait) => _ = tokio::time::timeout(wait, inbox.recv_many(&mut batch, BATCH)).await,
+            None => _ = inbox.recv_many(&mut batch, BATCH).await,
+        }
         for message in batch.drain(..) {
-            driver.take(message);
+            match driver.take(message) {
+                Taken::GoOn => {}
+                #[cfg(feature = "testing")]
+                Taken::Crash => return driver.crash(),
+            }
         }
         driver.tick();
     }
-    driver.finish().await;
+    driver.finish(inbox).await;
 }
 
 impl Driver {
+    fn now(&self) -> Instant {
+        self.parts.clock.now().mono
+    }
+
     fn deadline(&self) -> Option<Instant> {
         let mesh = self.mesh.as_ref().and_then(Mesh::deadline);
         [self.parts.node.deadline(), mesh].into_iter().flatten().min()
@@ -220,13 +153,13 @@ impl Driver {
 
     fn input(&mut self, input: Input) {
         // The only misuse would be a call id used twice, and the handle counts them.
-        if let Err(misuse) = self.parts.node.handle(clock::now(), input) {
+        if let Err(misuse) = self.parts.node.handle(self.parts.clock.now(), input) {
             tracing::error!(%misuse, "the node refused an input");
         }
     }
 
     fn tick(&mut self) {
-        let now = clock::now().mono;
+        let now = self.now();
         if let Some(mesh) = &mut self.mesh
             && mesh.deadline().is_some_and(|at| at <= now)
         {
@@ -237,34 +170,43 @@ impl Driver {
         }
     }
 
-    fn take(&mut self, message: Message) {
+    fn take(&mut self, message: Message) -> Taken {
         match message {
             Message::Input(input) => self.input(input),
+            Message::Stillborn { tenure, ticket, detail } => {
+                self.objects.remove(&tenure);
+                let reply = HostReply::Failed { code: FailureCode::ACTOR_CREATE_FAILED, detail };
+                self.input(Input::Host { ticket, reply });
+            }
             Message::Call { call, request, answer, progress } => {
                 self.answers.insert(call, (answer, progress));
                 self.input(Input::User { call, request });
             }
-            Message::Connected { stream, dialed } => self.connected(stream, dialed),
+            Message::Connected { wire, origin, identity } => self.connected(wire, origin, identity),
             Message::Read { conn, bytes } => {
+                let now = self.now();
+                // What still comes on a connection that was ended here is dropped.
                 if let Some(mesh) = &mut self.mesh
-                    && self.sockets.contains_key(&conn)
+                    && self.conns.contains_key(&conn)
+                    && let Err(error) = mesh.receive(now, conn, bytes)
                 {
-                    // An unknown connection has been closed meanwhile.
-                    let _ = mesh.receive(clock::now().mono, conn, bytes);
+                    tracing::debug!(%error, "bytes were dropped");
                 }
             }
             Message::Writable { conn } => {
-                if let Some(socket) = self.sockets.get_mut(&conn) {
-                    socket.blocked = false;
+                if let Some(connection) = self.conns.get_mut(&conn) {
+                    connection.socket.unblocked();
                     self.write(conn);
                 }
             }
-            Message::Closed { conn } => self.close(conn),
+            Message::Closed { conn } => self.forget(conn, Socket::cut),
             Message::CutConnections => {
-                for conn in self.sockets.keys().copied().collect::<Vec<_>>() {
-                    self.close(conn);
+                for conn in self.conns.keys().copied().collect::<Vec<_>>() {
+                    self.forget(conn, Socket::cut);
                 }
             }
+            #[cfg(feature = "testing")]
+            Message::Crash => return Taken::Crash,
             Message::Objects(answer) => {
                 let _ = answer.send(self.parts.node.objects().cloned().collect());
             }
@@ -272,6 +214,7 @@ impl Driver {
                 let _ = answer.send((self.parts.node.held(), self.parts.node.counters()));
             }
         }
+        Taken::GoOn
     }
 
     /// Moves everything that can be moved, until nothing is left.
@@ -291,23 +234,25 @@ impl Driver {
                 self.write(conn);
             }
             if quiet {
-                return;
+                break;
             }
         }
+        // Tasks that have ended leave the set.
+        while self.tasks.try_join_next().is_some() {}
     }
 
     fn mesh_event(&mut self, event: MeshEvent) {
         match event {
             MeshEvent::Up { conn, peer, agreed } => {
-                let dialed = self.sockets.get(&conn).and_then(|socket| socket.dialed);
+                let dialed = self.conns.get(&conn).and_then(Connection::dialed);
                 self.parts.dialing.up(dialed, &peer.node.rid);
                 self.input(Input::PeerUp { conn, peer, agreed });
             }
             MeshEvent::Record { conn, record } => self.input(Input::Record { conn, record }),
             MeshEvent::Sent { send, ok } => self.input(Input::Sent { send, written: ok }),
             MeshEvent::Down { conn, peer, reason } => {
-                tracing::debug!(?conn, ?peer, ?reason, "connection down");
-                let dialed = self.sockets.get(&conn).and_then(|socket| socket.dialed);
+                self.observer.connection_down(peer.as_ref(), &reason);
+                let dialed = self.conns.get(&conn).and_then(Connection::dialed);
                 if let Some(peer) = &peer {
                     let still_up = self.mesh.as_ref().is_some_and(|mesh| mesh.connection(&peer.node.rid).is_some());
                     self.parts.dialing.down(dialed, &peer.node.rid, still_up);
@@ -324,8 +269,14 @@ impl Driver {
                     Some(mesh) => mesh.send(conn, send, class, &record),
                     None => return self.input(Input::Sent { send, written: false }),
                 };
-                if let Err(error) = sent {
-                    tracing::debug!(%error, "a record was not sent");
+                match sent {
+                    Ok(()) => {}
+                    Err(SendError::NotUp(conn)) => tracing::debug!(?conn, "a record for a connection that is down"),
+                    // Such a record never goes out, on no connection.
+                    Err(error @ (SendError::NotAgreed(_) | SendError::TooLong { .. } | SendError::Encode(_))) => {
+                        metrics::counter!("rehome_records_unsendable_total").increment(1);
+                        tracing::error!(%error, "a record cannot be sent");
+                    }
                 }
             }
             Output::Drop { conn, reason } => {
@@ -335,7 +286,7 @@ impl Driver {
             }
             Output::Store { ticket, command, give_up } => {
                 let (engine, handle) = (Arc::clone(&self.parts.engine), self.handle.clone());
-                let wait = give_up.since(clock::now().mono);
+                let wait = give_up.since(self.now());
                 tokio::spawn(async move {
                     let reply = tokio::time::timeout(wait, engine.execute(command)).await;
                     handle.feed(Input::Store { ticket, reply: reply.unwrap_or(StoreReply::Unknown) }).await;
@@ -362,19 +313,12 @@ impl Driver {
         match &event {
             Event::Serving { peer } => {
                 self.start_mesh(peer.clone());
-                self.parts.serving.send_replace(Life::Serving);
+                self.parts.life.send_replace(Life::Serving);
             }
-            Event::GuardPassed => {
-                self.stop.send_replace(true);
-            }
-            Event::GuardRestored => {
-                self.stop.send_replace(false);
-            }
-            Event::Over { .. } => {
-                self.stop.send_replace(true);
-                self.parts.serving.send_replace(Life::Over);
-            }
-            Event::Closed { .. }
+            Event::GuardPassed => _ = self.stop.send_replace(true),
+            Event::GuardRestored => _ = self.stop.send_replace(false),
+            Event::Over { .. }
+            | Event::Closed { .. }
             | Event::Opened { .. }
             | Event::PeerUp { .. }
             | Event::PeerDown { .. }
@@ -389,12 +333,13 @@ impl Driver {
             | Event::Undeliverable { .. }
             | Event::OrderGap { .. } => {}
         }
-        crate::observe::event(&event);
+        let at = self.now();
+        self.observer.event(at, &event);
         // Nobody may listen.
-        let _ = self.parts.events.send(TimedEvent { at: clock::now().mono, event });
+        let _ = self.parts.events.send(TimedEvent { at, event });
     }
 
-    fn start_mesh(&mut self, peer: rehome::fence::PeerFence) {
+    fn start_mesh(&mut self, peer: PeerFence) {
         let config = &self.parts.config;
         let capabilities = [rehome::link::V13_CAPABILITY, rehome::link::V14_CAPABILITY, rehome::link::LINK_CAPABILITY];
         let hello = Hello {
@@ -404,39 +349,53 @@ impl Driver {
             chunk_limit: config.limits.chunk,
             mesh: config.mesh.clone(),
         };
-        match Mesh::new(hello, LinkSettings::default()) {
+        let settings = LinkSettings { require_identity: self.parts.security.authenticates(), ..self.parts.link };
+        match Mesh::new(hello, settings) {
             Ok(mesh) => self.mesh = Some(mesh),
             Err(error) => return tracing::error!(%error, "no mesh"),
         }
+        let (security, dialing) = (&self.parts.security, &self.parts.dialing);
         if let Some(listener) = self.parts.listener.take() {
-            tokio::spawn(net::listen(listener, self.handle.clone()));
+            tokio::spawn(net::listen(listener, security.clone(), Arc::clone(dialing), self.handle.clone()));
         }
         for addr in self.parts.peers.drain(..) {
-            tokio::spawn(net::dial(addr, Arc::clone(&self.parts.dialing), self.handle.clone()));
+            if dialing.begin(addr) {
+                tokio::spawn(net::dial(addr, security.clone(), Arc::clone(dialing), self.handle.clone()));
+            }
         }
     }
 
-    fn connected(&mut self, stream: TcpStream, dialed: Option<SocketAddr>) {
+    fn connected(&mut self, wire: Wire, origin: Origin, identity: Option<RoutingId>) {
+        let now = self.now();
         let Some(mesh) = &mut self.mesh else { return };
-        let now = clock::now().mono;
-        let conn = match dialed {
-            Some(_) => mesh.connect(now, None),
-            None => mesh.accept(now),
+        let conn = match &origin {
+            Origin::Dialed(_) => mesh.connect(now, None),
+            Origin::Accepted => mesh.accept(now),
+            #[cfg(feature = "testing")]
+            Origin::Piped { dialed: true, .. } => mesh.connect(now, None),
+            #[cfg(feature = "testing")]
+            Origin::Piped { dialed: false, .. } => mesh.accept(now),
         };
-        let stream = Arc::new(stream);
-        let reader = tokio::spawn(net::read(Arc::clone(&stream), conn, READ, self.handle.clone())).abort_handle();
-        self.sockets.insert(conn, Socket { stream, dialed, blocked: false, reader });
+        if let Some(identity) = identity
+            && let Err(error) = mesh.authenticate(conn, identity)
+        {
+            // Without an identity the hello is refused.
+            tracing::error!(%error, "a connection could not be authenticated");
+        }
+        let socket = Socket::open(wire, conn, &self.handle);
+        self.conns.insert(conn, Connection { socket, origin });
     }
 
     /// Writes what the mesh offers, straight from the records' own bytes.
     fn write(&mut self, conn: Conn) {
         loop {
+            let now = self.now();
             let Some(mesh) = &mut self.mesh else { return };
             if mesh.should_close(conn) {
-                return self.close(conn);
+                return self.forget(conn, Socket::end);
             }
-            let Some(socket) = self.sockets.get_mut(&conn) else { return };
-            if socket.blocked || !mesh.wants_write(conn) {
+            let Some(connection) = self.conns.get_mut(&conn) else { return };
+            if connection.socket.blocked() || !mesh.wants_write(conn) {
                 return;
             }
             let mut slices: Vec<IoSlice<'_>> = Vec::new();
@@ -444,38 +403,33 @@ impl Driver {
             if slices.is_empty() {
                 return;
             }
-            match socket.stream.try_write_vectored(&slices) {
-                Ok(0) => return self.close(conn),
-                Ok(count) => {
+            match connection.socket.write(&slices, conn, &self.handle) {
+                Wrote::Bytes(count) => {
                     drop(slices);
-                    if mesh.transmitted(clock::now().mono, conn, count).is_err() {
-                        return self.close(conn);
+                    if let Err(error) = mesh.transmitted(now, conn, count) {
+                        tracing::error!(%error, "the link lost count");
+                        return self.forget(conn, Socket::cut);
                     }
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    socket.blocked = true;
-                    let (stream, handle) = (Arc::clone(&socket.stream), self.handle.clone());
-                    tokio::spawn(async move {
-                        if stream.writable().await.is_ok() {
-                            handle.tell(Message::Writable { conn }).await;
-                        }
-                    });
-                    return;
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return self.close(conn),
+                Wrote::Blocked => return,
+                Wrote::Broken => return self.forget(conn, Socket::cut),
             }
         }
     }
 
-    fn close(&mut self, conn: Conn) {
-        let Some(socket) = self.sockets.remove(&conn) else { return };
-        socket.reader.abort();
-        if let Some(addr) = socket.dialed {
-            self.parts.dialing.closed(addr);
-        }
+    /// Takes a connection out and tells the mesh.
+    fn forget(&mut self, conn: Conn, close: fn(Socket)) {
+        let now = self.now();
         if let Some(mesh) = &mut self.mesh {
-            mesh.closed(clock::now().mono, conn);
+            mesh.closed(now, conn);
+        }
+        let Some(Connection { socket, origin }) = self.conns.remove(&conn) else { return };
+        close(socket);
+        match origin {
+            Origin::Accepted => {}
+            Origin::Dialed(addr) => self.parts.dialing.closed(addr),
+            #[cfg(feature = "testing")]
+            Origin::Piped { alive, .. } => drop(alive),
         }
     }
 
@@ -492,10 +446,11 @@ impl Driver {
             HostCommand::Open { tenure } | HostCommand::Resume { tenure } => {
                 self.command(&tenure, ticket, Command::Opened(ticket));
             }
-            HostCommand::Retire { tenure } | HostCommand::Discard { tenure } => {
-                self.command(&tenure, ticket, Command::Retire(ticket));
-                self.objects.remove(&tenure);
-            }
+            HostCommand::Retire { tenure } | HostCommand::Discard { tenure } => match self.objects.remove(&tenure) {
+                Some(object) if object.send(Command::Retire(ticket)).is_ok() => {}
+                // It could not be made: there is nothing to drop.
+                Some(_) | None => self.input(Input::Host { ticket, reply: HostReply::Done }),
+            },
         }
     }
 
@@ -507,8 +462,8 @@ impl Driver {
         };
         let (commands, inbox) = mpsc::unbounded_channel();
         self.objects.insert(tenure.clone(), commands);
-        let (handle, stop) = (self.handle.clone(), self.stop.subscribe());
-        factory.spawn(Birth { ticket, tenure, cause, handle, stop }, inbox);
+        let (handle, stop, rules) = (self.handle.clone(), self.stop.subscribe(), self.parts.rules);
+        self.tasks.spawn(factory.task(Birth { ticket, tenure, cause, handle, stop, rules }, inbox));
     }
 
     fn command(&mut self, tenure: &Tenure, ticket: Ticket, command: Command) {
@@ -528,16 +483,50 @@ impl Driver {
         }
     }
 
-    /// The node is over: the last records are written if the sockets take them at once.
-    async fn finish(mut self) {
+    /// The node is over: callers get their end, hooks that run may end, and the last records are written. What is not
+    /// done within [`GRACE`] is dropped.
+    async fn finish(mut self, mut inbox: mpsc::Receiver<Message>) {
         self.pump();
-        self.parts.serving.send_replace(Life::Over);
-        let sockets: Vec<Conn> = self.sockets.keys().copied().collect();
-        tokio::time::sleep(Duration::from_millis(1)).await;
-        for conn in sockets {
-            self.write(conn);
-            self.close(conn);
-        }
+        self.stop.send_replace(true);
         self.parts.dialing.stop();
+        self.answers.clear();
+        self.objects.clear();
+        let end = tokio::time::Instant::now() + GRACE;
+        loop {
+            let now = self.now();
+            if let Some(mesh) = &mut self.mesh {
+                mesh.tick(now);
+            }
+            self.pump();
+            if self.tasks.is_empty() && self.conns.is_empty() {
+                break;
+            }
+            let message = tokio::select! {
+                biased;
+                message = inbox.recv() => message,
+                _ = self.tasks.join_next(), if !self.tasks.is_empty() => None,
+                () = tokio::time::sleep_until(end) => break,
+            };
+            // A call ends as its answer's sender is dropped; the rest is for a node that is no more.
+            if let Some(message @ (Message::Writable { .. } | Message::Closed { .. })) = message {
+                self.take(message);
+            }
+        }
+        self.end();
+    }
+
+    /// The process is killed: nobody is told.
+    #[cfg(feature = "testing")]
+    fn crash(mut self) {
+        self.parts.dialing.stop();
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.tasks.abort_all();
+        for (_, connection) in std::mem::take(&mut self.conns) {
+            connection.socket.cut();
+        }
+        self.parts.life.send_replace(Life::Over);
     }
 }
