@@ -69,6 +69,44 @@ fn a_run_is_the_same_each_time() {
 }
 
 #[test]
+fn an_object_that_moves_on_and_on_leaves_no_sender_behind() {
+    testing::run(async {
+        let cluster = Cluster::new(6);
+        let (left, right, shared) = two(&cluster).await;
+        let third = host(&cluster, "third", &shared).await;
+        cluster.connected().await;
+        let askers: Vec<_> = [&left, &right, &third]
+            .into_iter()
+            .cycle()
+            .take(12)
+            .map(|host| {
+                let host = host.clone();
+                tokio::spawn(async move {
+                    for _ in 0..200 {
+                        match ask(&host, "hit", "").await {
+                            Ok(_) | Err(CallError::NotRun(NotRun::TooManyHops)) => {}
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                })
+            })
+            .collect();
+        for turn in 0..100 {
+            let (from, to) = [(&left, "right"), (&right, "third"), (&third, "left")][turn % 3];
+            let moved = from.relocate(key(), rid(to), None).await.outcome().await;
+            assert!(matches!(moved, Ok(MoveOutcome::Moved { .. })), "{moved:?}");
+        }
+        for asker in askers {
+            asker.await.expect("no panic");
+        }
+        for host in [&left, &right, &third] {
+            let (held, _) = host.inspect().await.expect("it serves");
+            assert_eq!((held.routed, held.queued, held.calls), (0, 0, 0));
+        }
+    });
+}
+
+#[test]
 fn a_dead_hosts_object_is_taken_over_when_its_lease_has_ended() {
     testing::run(async {
         let cluster = Cluster::new(1);

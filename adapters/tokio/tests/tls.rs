@@ -120,12 +120,13 @@ fn a_stranger_is_not_let_in() {
         let uri = Tls::node_uri(&rid("right"));
         // It trusts the mesh, and the mesh does not trust it.
         let tls = stranger.tls(&[&uri], &authority).expect("it fits together");
-        let right = dialing("right", Some(tls), address, store.clone()).await;
+        let right = dialing("right", Some(tls), address, store).await;
         assert!(!is_let_in(&right).await);
         // A node of the mesh does not talk to a stranger that listens either.
         let tls = stranger.tls(&[&Tls::node_uri(&rid("left"))], &authority).expect("it fits together");
-        let (_false_left, false_address) = listening(tls, Arc::new(Memory::new())).await;
-        let third = dialing("third", Some(authority.node("third")), false_address, store).await;
+        let false_store = Arc::new(Memory::new());
+        let (_false_left, false_address) = listening(tls, false_store.clone()).await;
+        let third = dialing("third", Some(authority.node("third")), false_address, false_store).await;
         assert!(!is_let_in(&third).await);
     });
 }
