@@ -3,12 +3,13 @@
 mod common;
 
 use bytes::Bytes;
-use common::{ask, key, pair, pair_of, within};
+use common::{ask, key, pair, pair_of, rid, within};
 use rehome::id::RoutingId;
 use rehome::node::{CallError, MoveOutcome, NotRun, Policy, RefusedReason, Stage, TypeConfig};
 use rehome::wire::Outcome;
 use rehome_tokio::{Host, payload};
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 #[test]
@@ -38,6 +39,38 @@ fn an_object_moves_under_traffic_and_every_sender_keeps_its_order() {
         assert_eq!(ask(&pair.right, "hit", "").await.expect("an answer"), "1001 11");
         assert_eq!(pair.left_shared.resumed.load(Ordering::SeqCst), 5);
         assert_eq!(pair.right_shared.retired.load(Ordering::SeqCst), 5);
+    });
+}
+
+#[test]
+fn an_object_that_moves_on_and_on_leaves_no_sender_behind() {
+    within(async {
+        let pair = pair().await;
+        pair.create().await;
+        let over = Arc::new(AtomicBool::new(false));
+        let asker = |host: &Host| {
+            let (host, over) = (host.clone(), Arc::clone(&over));
+            tokio::spawn(async move {
+                while !over.load(Ordering::SeqCst) {
+                    match ask(&host, "hit", "").await {
+                        // It was forwarded as often as may be, as the object was always gone already.
+                        Ok(_) | Err(CallError::NotRun(NotRun::TooManyHops)) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            })
+        };
+        let askers = [asker(&pair.left), asker(&pair.right)];
+        for _ in 0..150 {
+            for (from, to) in [(&pair.left, "right"), (&pair.right, "left")] {
+                let moved = from.relocate(key(), rid(to), None).await.outcome().await;
+                assert!(matches!(moved, Ok(MoveOutcome::Moved { .. })), "{moved:?}");
+            }
+        }
+        over.store(true, Ordering::SeqCst);
+        for asker in askers {
+            asker.await.expect("no panic");
+        }
     });
 }
 
