@@ -3,7 +3,7 @@
 mod common;
 
 use bytes::Bytes;
-use common::{ask, key, pair, pair_of, rid, within};
+use common::{ask, key, move_to, pair, pair_of, within};
 use rehome::id::RoutingId;
 use rehome::node::{CallError, MoveOutcome, NotRun, Policy, RefusedReason, Stage, TypeConfig};
 use rehome::wire::Outcome;
@@ -28,11 +28,8 @@ fn an_object_moves_under_traffic_and_every_sender_keeps_its_order() {
         };
         let (one, two) = (tokio::spawn(traffic(pair.left.clone())), tokio::spawn(traffic(pair.right.clone())));
         for _ in 0..5 {
-            let target = |name: &str| RoutingId::new(name.as_bytes().to_vec()).expect("an id");
-            let there = pair.left.relocate(key(), target("right"), None).await.outcome().await.expect("an outcome");
-            assert!(matches!(there, MoveOutcome::Moved { .. }), "{there:?}");
-            let back = pair.right.relocate(key(), target("left"), None).await.outcome().await.expect("an outcome");
-            assert!(matches!(back, MoveOutcome::Moved { .. }), "{back:?}");
+            move_to(&pair.left, "right").await;
+            move_to(&pair.right, "left").await;
         }
         one.await.expect("no panic");
         two.await.expect("no panic");
@@ -63,8 +60,7 @@ fn an_object_that_moves_on_and_on_leaves_no_sender_behind() {
         let askers = [asker(&pair.left), asker(&pair.right)];
         for _ in 0..150 {
             for (from, to) in [(&pair.left, "right"), (&pair.right, "left")] {
-                let moved = from.relocate(key(), rid(to), None).await.outcome().await;
-                assert!(matches!(moved, Ok(MoveOutcome::Moved { .. })), "{moved:?}");
+                move_to(from, to).await;
             }
         }
         over.store(true, Ordering::SeqCst);

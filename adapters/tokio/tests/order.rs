@@ -4,9 +4,9 @@
 mod common;
 
 use bytes::Bytes;
-use common::{PATIENCE, Probe, Shared, key, message, numbered, rid, until, within};
+use common::{PATIENCE, Probe, Shared, key, message, move_to, numbered, rid, until, within};
 use futures_util::{StreamExt as _, stream};
-use rehome::node::{MoveOutcome, TypeConfig};
+use rehome::node::TypeConfig;
 use rehome_stores::Memory;
 use rehome_tokio::HostBuilder;
 use std::sync::Arc;
@@ -61,8 +61,7 @@ fn senders_at_a_third_host_keep_their_order_across_moves() {
         for turn in 0..MOVES {
             let (from, to) = if turn % 2 == 0 { (&left, "right") } else { (&right, "left") };
             let before = ran();
-            let outcome = from.relocate(key(), rid(to), None).await.outcome().await;
-            assert!(matches!(outcome, Ok(MoveOutcome::Moved { .. })), "{outcome:?}");
+            move_to(from, to).await;
             // A message whose object moves on more than eight times before it arrives may lose its place.
             until(|| ran() > before + 2 * AHEAD * usize::from(SENDERS)).await;
         }

@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use rehome::fence::ObjectKey;
 use rehome::id::{ObjectId, RoutingId};
-use rehome::node::{Activation, CallError, Limits, MoveOutcome, TypeConfig};
+use rehome::node::{Activation, CallError, Limits, MoveOutcome, RefusedReason, TypeConfig};
 use rehome::state::{StateReader, StateWriter};
 use rehome::wire::Payload;
 use rehome_stores::Memory;
@@ -212,6 +212,18 @@ impl Pair {
     pub async fn move_right(&self) -> MoveOutcome {
         let target = RoutingId::new("right").expect("an id");
         self.left.relocate(key(), target, None).await.outcome().await.expect("an outcome")
+    }
+}
+
+/// Moves the object. A source may know that its move is settled before its target has looked and opened: until then the
+/// object cannot be moved on.
+pub async fn move_to(from: &Host, to: &str) {
+    loop {
+        match from.relocate(key(), rid(to), None).await.outcome().await {
+            Ok(MoveOutcome::Moved { .. }) => return,
+            Ok(MoveOutcome::Refused(RefusedReason::NotMovable)) => tokio::time::sleep(Duration::from_millis(1)).await,
+            other => panic!("{other:?}"),
+        }
     }
 }
 
