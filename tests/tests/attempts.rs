@@ -1,0 +1,94 @@
+//! Several attempts to bring one object to one node, all of which would make the same tenure there: only the one that
+//! committed may take what is addressed to it, and none of the others once it has ended. Hand-made schedules.
+
+use rehome::node::{CallId, CallResult, MoveOutcome, UserRequest};
+use rehome::store::StoreCommand;
+use rehome::wire::Record;
+use rehome_tests::{RecordFault, StoreFault, World};
+use std::time::Duration;
+
+const fn ms(time: u64) -> Duration {
+    Duration::from_millis(time)
+}
+
+#[track_caller]
+fn moved(world: &World, call: CallId) {
+    assert!(
+        matches!(world.result(call), Some(CallResult::Moved(Ok(MoveOutcome::Moved { .. })))),
+        "{:?}",
+        world.result(call)
+    );
+}
+
+#[track_caller]
+fn answered(world: &World, call: CallId) {
+    assert!(matches!(world.result(call), Some(CallResult::Answered(Ok(_)))), "{:?}", world.result(call));
+}
+
+fn stages(world: &World, node: usize) -> Option<usize> {
+    world.node(node).map(|node| node.held().stages)
+}
+
+/// Node 2 learns that the object is at node 1, then the object goes back to node 0.
+fn known_there_and_gone(world: &mut World) {
+    let asked = world.ask(2, 0, ms(5000));
+    world.advance(ms(20));
+    answered(world, asked);
+    let back = world.relocate(1, 0, 0);
+    world.advance(ms(50));
+    moved(world, back);
+}
+
+#[test]
+fn a_losing_stage_takes_nothing_that_is_for_the_winner() {
+    let mut world = World::quiet(3, 1, |_| {});
+    // The first attempt is ready, and its source never hears of it.
+    world.record_fault(1, RecordFault::Lose, |_, record| matches!(record, Record::Ready(_)));
+    let first = world.relocate(0, 0, 1);
+    world.advance(ms(20));
+    world.call(0, UserRequest::CancelMove { relocate: first });
+    world.advance(ms(5));
+    assert!(matches!(world.result(first), Some(CallResult::Moved(Ok(MoveOutcome::KeptSource { .. })))));
+    let second = world.relocate(0, 0, 1);
+    world.advance(ms(50));
+    moved(&world, second);
+    known_there_and_gone(&mut world);
+    assert_eq!(stages(&world, 1), Some(1), "the stage of the first attempt still waits");
+    // Addressed to the tenure that has ended at node 1: it follows the object at once, and what comes after it by
+    // another way does not overtake it.
+    let asked = world.ask(2, 0, ms(5000));
+    world.advance(ms(20));
+    answered(&world, asked);
+    world.end();
+}
+
+#[test]
+fn a_late_prepare_takes_nothing_that_is_for_a_tenure_that_ended() {
+    let mut world = World::quiet(3, 1, |config| config.limits.terminal_memory = 1);
+    world.record_fault(1, RecordFault::Again(ms(300)), |_, record| matches!(record, Record::Prepare(_)));
+    let first = world.relocate(0, 0, 1);
+    world.advance(ms(50));
+    moved(&world, first);
+    known_there_and_gone(&mut world);
+    // Node 1 forgets the first move over another one, which it refuses.
+    let mut other = world
+        .sent_records()
+        .iter()
+        .find_map(|(_, record)| if let Record::Prepare(prepare) = record { Some(prepare.clone()) } else { None })
+        .expect("a prepare");
+    other.identity.relocation = rehome::id::RelocationId::new(77).expect("not zero");
+    world.inject(0, 1, Record::Prepare(other));
+    world.advance(ms(20));
+    assert_eq!(stages(&world, 1), Some(0));
+    // The first prepare comes again, and the look at the store that will refuse it takes its time.
+    let reads = |node, command: &StoreCommand| {
+        node == 1 && matches!(command, StoreCommand::Read(key) if key.0.starts_with(b"authority"))
+    };
+    world.store_fault(1, StoreFault::Slow(ms(1500)), reads);
+    world.advance(ms(200));
+    assert_eq!(stages(&world, 1), Some(1), "nobody remembers it");
+    let asked = world.ask(2, 0, ms(5000));
+    world.advance(ms(20));
+    answered(&world, asked);
+    world.end();
+}
