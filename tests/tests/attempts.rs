@@ -1,5 +1,6 @@
-//! Several attempts to bring one object to one node, all of which would make the same tenure there: only the one that
-//! committed may take what is addressed to it, and none of the others once it has ended. Hand-made schedules.
+//! Several moves of one object over the same nodes, on hand-made schedules. Several attempts would make the same tenure:
+//! only the one that committed may take what is addressed to it, and none of the others once it has ended. And a node's
+//! own messages stay in order though it was the owner when they were sent.
 
 use rehome::node::{CallId, CallResult, MoveOutcome, UserRequest};
 use rehome::store::StoreCommand;
@@ -90,5 +91,38 @@ fn a_late_prepare_takes_nothing_that_is_for_a_tenure_that_ended() {
     let asked = world.ask(2, 0, ms(5000));
     world.advance(ms(20));
     answered(&world, asked);
+    world.end();
+}
+
+#[test]
+fn what_a_former_owner_sent_itself_is_not_overtaken_when_the_object_is_back() {
+    let mut world = World::quiet(3, 1, |_| {});
+    let slow = |_, command: &StoreCommand| matches!(command, StoreCommand::Write(batch) if batch.conditions.len() >= 3);
+    world.store_fault(1, StoreFault::Slow(ms(300)), slow);
+    let there = world.relocate(0, 0, 1);
+    let cut_over = |world: &World| {
+        world.sent_records().iter().any(|(node, record)| *node == 0 && matches!(record, Record::Cutover(_)))
+    };
+    assert!(world.until_true(ms(1000), cut_over));
+    // Held by the owner that it was sent at, and sent on along a connection that is gone.
+    world.advance(ms(5));
+    world.send_to(0, 0);
+    world.part(0, 1);
+    world.advance(ms(600));
+    moved(&world, there);
+    let on = world.relocate(1, 0, 2);
+    world.advance(ms(100));
+    moved(&world, on);
+    let back = world.relocate(2, 0, 0);
+    world.advance(ms(100));
+    moved(&world, back);
+    // The object is here again, and the first message is not.
+    assert_eq!((world.owner_of(0), world.turns()), (Some(0), 0));
+    world.send_to(0, 0);
+    world.advance(ms(100));
+    assert_eq!(world.turns(), 0, "the second message does not run before the first");
+    world.join(0, 1);
+    world.advance(ms(2000));
+    assert_eq!(world.turns(), 2);
     world.end();
 }
