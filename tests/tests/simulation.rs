@@ -197,4 +197,10 @@ fn one_seed_is_one_history() {
 fn seeds_that_found_something() {
     // An answer to an earlier sending of a message that came round ended a later one.
     histories(Profile::LOSSY, 1_796_089_462_600..1_796_089_462_601);
+    // The stage of an attempt that had lost took what was for the tenure that another attempt had made.
+    histories(Profile::LOSSY, 1_796_091_183_381..1_796_091_183_382);
+    histories(Profile::TINY, 1_796_091_183_547..1_796_091_183_548);
+    // An own route forgot that messages of its own node were still on their way by the follow route.
+    histories(Profile::LOSSY, 500_286..500_287);
+    histories(Profile::PAUSES, 500_647..500_648);
 }
