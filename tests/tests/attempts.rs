@@ -1,6 +1,7 @@
 //! Several moves of one object over the same nodes, on hand-made schedules. Several attempts would make the same tenure:
 //! only the one that committed may take what is addressed to it, and none of the others once it has ended. And a node's
-//! own messages stay in order though it was the owner when they were sent.
+//! own messages stay in order though it was the owner when they were sent. And a process that outlived its lease says
+//! nothing twice.
 
 use rehome::node::{CallId, CallResult, MoveOutcome, UserRequest};
 use rehome::store::StoreCommand;
@@ -124,5 +125,25 @@ fn what_a_former_owner_sent_itself_is_not_overtaken_when_the_object_is_back() {
     world.join(0, 1);
     world.advance(ms(2000));
     assert_eq!(world.turns(), 2);
+    world.end();
+}
+
+#[test]
+fn a_generation_that_is_over_does_not_come_back_and_say_everything_again() {
+    let mut world = World::quiet(2, 1, |_| {});
+    world.send_to(1, 0);
+    // It has arrived and run, and the connection ends before anybody has acknowledged it.
+    assert!(world.until_true(ms(15), |world| world.turns() == 1));
+    world.part(0, 1);
+    // The sender's process stops until its lease has ended and the owner has read that.
+    world.pause(1);
+    world.advance(ms(20_000));
+    assert_eq!(world.turns(), 1);
+    // It wakes, and connects before it looks at its lease.
+    world.store_fault(u32::MAX, StoreFault::Lost, |node, _| node == 1);
+    world.join(0, 1);
+    world.resume(1);
+    world.advance(ms(2000));
+    assert_eq!(world.turns(), 1, "the same message ran again");
     world.end();
 }

@@ -203,4 +203,6 @@ fn seeds_that_found_something() {
     // An own route forgot that messages of its own node were still on their way by the follow route.
     histories(Profile::LOSSY, 500_286..500_287);
     histories(Profile::PAUSES, 500_647..500_648);
+    // A generation whose lease had ended came back and sent again what had run.
+    histories(Profile::CHAOS, 1_796_091_278_738..1_796_091_278_739);
 }
