@@ -147,3 +147,19 @@ fn a_generation_that_is_over_does_not_come_back_and_say_everything_again() {
     assert_eq!(world.turns(), 1, "the same message ran again");
     world.end();
 }
+
+#[test]
+fn a_sender_whose_old_owner_follows_no_more_counts_a_gap() {
+    let mut world = World::quiet(3, 1, |config| config.timing.follow = ms(200));
+    // The route has taken a message, so that nobody can tell any more how far what it took has come.
+    world.send_to(2, 0);
+    world.advance(ms(20));
+    let call = world.relocate(0, 0, 1);
+    world.advance(ms(1000));
+    moved(&world, call);
+    assert_eq!(world.count("order gap"), 0);
+    world.send_to(2, 0);
+    world.advance(ms(200));
+    assert_eq!((world.turns(), world.count("order gap")), (2, 1));
+    world.end();
+}
