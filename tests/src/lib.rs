@@ -12,4 +12,6 @@ mod world;
 
 pub use chance::Chance;
 pub use profile::Profile;
-pub use world::{HostFault, RecordFault, StoreFault, Summary, World, commits, reads_lease, reads_record, run};
+pub use world::{
+    HostFault, RecordFault, StoreFault, Summary, World, commits, reads_lease, reads_record, run, run_schedule,
+};

@@ -43,6 +43,8 @@ pub struct Profile {
     pub slow_turn: u64,
     /// Requests that are answered after their turn.
     pub late_answer: u64,
+    /// Turns that send a message to another object.
+    pub tells: u64,
     /// Moves that their caller cancels.
     pub cancel: u64,
     /// Moved objects that move on, or back, at once.
@@ -134,6 +136,7 @@ impl Profile {
         host_fails: 10,
         slow_turn: 5,
         late_answer: 10,
+        tells: 0,
         cancel: 50,
         again: 200,
         clock_jump: 3,
@@ -143,6 +146,24 @@ impl Profile {
 
     /// Mailboxes are almost always full, and connections are cut now and then.
     pub const FULL: Self = Self { name: "full", cut: 4, again: 200, tiny: true, mailbox: 3, ..Self::NONE };
+
+    /// Bounds so small that everything waits for everything, and objects that talk to each other.
+    pub const TINY: Self = Self {
+        name: "tiny",
+        cut: 4,
+        cut_one_way: 1,
+        duplicate: 60,
+        late: 60,
+        reorder: 10,
+        host_fails: 10,
+        late_answer: 20,
+        cancel: 60,
+        again: 400,
+        tells: 150,
+        tiny: true,
+        mailbox: 65_536,
+        ..Self::NONE
+    };
 
     const NONE: Self = Self {
         name: "",
@@ -165,6 +186,7 @@ impl Profile {
         host_fails: 0,
         slow_turn: 0,
         late_answer: 0,
+        tells: 0,
         cancel: 0,
         again: 0,
         clock_jump: 0,
@@ -173,8 +195,8 @@ impl Profile {
     };
 
     /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::CALM, Self::LOSSY, Self::STORE, Self::PAUSES, Self::KILLS, Self::CHAOS, Self::FULL];
+    pub const ALL: [Self; 8] =
+        [Self::CALM, Self::LOSSY, Self::STORE, Self::PAUSES, Self::KILLS, Self::CHAOS, Self::FULL, Self::TINY];
 
     /// Whether an owner can end: only then may what was accepted be lost.
     pub const fn owners_end(&self) -> bool {

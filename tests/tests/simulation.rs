@@ -2,7 +2,7 @@
 //! `REHOME_SEED` runs it again, alone, and `REHOME_TRACE` says how many lines to print. `REHOME_FRESH` is the number of
 //! fresh seeds of each profile, 10 by default; with `REHOME_KEEP_GOING` a fault is printed and the next seed runs.
 
-use rehome_tests::{Profile, Summary, run};
+use rehome_tests::{Chance, Profile, Summary, run, run_schedule};
 use std::collections::BTreeMap;
 
 const ACTS: u64 = 400;
@@ -131,6 +131,44 @@ fn histories_with_full_mailboxes() {
 }
 
 #[test]
+fn histories_with_tiny_bounds() {
+    let faults = ["object tells object", "connection cut", "duplicated record", "late record", "moved on at once"];
+    check(Profile::TINY, 150, &faults);
+}
+
+/// Histories whose choices come from bytes, as a fuzzer would make them: noise, one byte again and again, and a noise of
+/// which one byte is another.
+#[test]
+fn a_schedule_is_a_history() {
+    let noise = |seed| {
+        let mut chance = Chance::new(seed);
+        (0..2000).map(|_| chance.below(256) as u8).collect::<Vec<u8>>()
+    };
+    let mut moved = 0;
+    for profile in Profile::ALL {
+        for seed in 0..4 {
+            let bytes = noise(seed);
+            let mut other = bytes.clone();
+            other[2] ^= 1;
+            for schedule in [&bytes, &other, &vec![seed as u8; 300], &Vec::new()] {
+                let one = run_schedule(profile, schedule, 100);
+                assert!(one.faults.is_empty(), "{}: {schedule:?}\n{}\n{:?}", profile.name, one.tail, one.faults);
+                assert_eq!(
+                    one.trace,
+                    run_schedule(profile, schedule, 100).trace,
+                    "{}: not the same twice",
+                    profile.name
+                );
+                moved += one.moved;
+            }
+            let traces = [&bytes, &other].map(|schedule| run_schedule(profile, schedule, 100).trace);
+            assert_ne!(traces[0], traces[1], "{}: the bytes decide nothing", profile.name);
+        }
+    }
+    assert!(moved > 100, "too few moves to mean anything: {moved}");
+}
+
+#[test]
 fn a_fresh_seed() {
     let fresh = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_millis());
     let seed = u64::try_from(fresh).unwrap_or(0);
@@ -159,4 +197,12 @@ fn one_seed_is_one_history() {
 fn seeds_that_found_something() {
     // An answer to an earlier sending of a message that came round ended a later one.
     histories(Profile::LOSSY, 1_796_089_462_600..1_796_089_462_601);
+    // The stage of an attempt that had lost took what was for the tenure that another attempt had made.
+    histories(Profile::LOSSY, 1_796_091_183_381..1_796_091_183_382);
+    histories(Profile::TINY, 1_796_091_183_547..1_796_091_183_548);
+    // An own route forgot that messages of its own node were still on their way by the follow route.
+    histories(Profile::LOSSY, 500_286..500_287);
+    histories(Profile::PAUSES, 500_647..500_648);
+    // A generation whose lease had ended came back and sent again what had run.
+    histories(Profile::CHAOS, 1_796_091_278_738..1_796_091_278_739);
 }

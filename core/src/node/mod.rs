@@ -69,6 +69,8 @@ pub struct Node {
     relay_sequence: u64,
     calls: BTreeSet<CallId>,
     peers: BTreeMap<NodeFence, Peer>,
+    /// Peer generations whose leases have ended, the oldest first; bounded.
+    gone: VecDeque<NodeFence>,
     conns: BTreeMap<Conn, NodeFence>,
     sends: BTreeMap<SendId, SendPurpose>,
     hosted: BTreeMap<TenureKey, Hosted>,
@@ -291,6 +293,7 @@ impl Node {
             relay_sequence: 0,
             calls: BTreeSet::new(),
             peers: BTreeMap::new(),
+            gone: VecDeque::new(),
             conns: BTreeMap::new(),
             sends: BTreeMap::new(),
             hosted: BTreeMap::new(),

@@ -28,12 +28,22 @@ pub(super) struct Peer {
     channel: Channel,
 }
 
+/// How many peer generations that are over a node remembers. One is forgotten only after so many others have ended, long
+/// after its process must have found out.
+const GONE_MEMORY: usize = 1024;
+
 /// How long received records may wait for their acknowledgement.
 const ACK_DELAY: Duration = Duration::from_millis(20);
 
 impl Node {
     pub(super) fn peer_up(&mut self, conn: Conn, peer: PeerFence, agreed: Agreed) {
         let peer = peer.detached();
+        // Its process has woken and does not know yet. What it had of us, and we of it, is forgotten: with a new channel
+        // it would say again what has run already.
+        if self.gone.contains(&peer.node) {
+            self.count_stale("PeerUp");
+            return self.outputs.push_back(Output::Drop { conn, reason: DropReason::PeerGone });
+        }
         let older: Vec<NodeFence> = self
             .peers
             .keys()
@@ -100,7 +110,15 @@ impl Node {
             return;
         }
         match StoreAnswer::lease(reply) {
-            LeaseSeen::Missing => self.peer_gone(node),
+            LeaseSeen::Missing => {
+                if !cfg!(rehome_fault = "peer_that_is_over_comes_back") {
+                    if self.gone.len() >= GONE_MEMORY {
+                        self.gone.pop_front();
+                    }
+                    self.gone.push_back(node.clone());
+                }
+                self.peer_gone(node);
+            }
             LeaseSeen::Live | LeaseSeen::Unknown => {
                 let at = self.now.mono.after(self.config.timing.peer_check);
                 self.timers.arm(TimerKey::PeerCheck(node.clone()), at);

@@ -389,14 +389,15 @@ impl Node {
     }
 
     /// The object's tenure here has ended and all that it held has been handed to this route: what was sent to it has
-    /// left in order already, so that no marker is needed.
+    /// left in order already, so that no marker is needed now. But it may still be on its way: the next flip needs one.
     pub(super) fn route_moved(&mut self, key: &ObjectKey, ended: &RouteFence, next: Option<RouteFence>) {
         let route = self.routes.entry(key.clone()).or_insert_with(Route::new);
-        if let RouteState::At { fence, .. } = &route.state
+        if let RouteState::At { fence, used } = &route.state
             && fence == ended
         {
+            let used = *used && !cfg!(rehome_fault = "moved_route_is_unused");
             route.state = match next {
-                Some(fence) => RouteState::At { fence, used: false },
+                Some(fence) => RouteState::At { fence, used },
                 None => RouteState::Unknown,
             };
         }

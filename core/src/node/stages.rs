@@ -152,7 +152,11 @@ impl Node {
             temporary: VecDeque::new(),
             receipt: TargetReceipt::default(),
         };
-        self.stage_keys.entry(tenure_key(&stage.tenure)).or_default().push(relocation);
+        let key = tenure_key(&stage.tenure);
+        // A tenure that stands here, or stood here, is not made once more: what names it is not for this stage.
+        if !self.hosted.contains_key(&key) && !self.follows.contains_key(&key) {
+            self.stage_keys.entry(key).or_default().push(relocation);
+        }
         self.stages.insert(relocation, stage);
         self.timers.arm(TimerKey::Target(relocation, TargetTimer::Deadline), at);
         for effect in effects {
@@ -377,6 +381,10 @@ impl Node {
         boundary: Vec<FrozenRecord>,
     ) {
         let Some(mut stage) = self.end_stage(relocation, Terminal::Opened) else { return };
+        // The stages of other attempts at this tenure have lost: they take nothing that names it, also once it has ended.
+        if !cfg!(rehome_fault = "losing_stage_keeps_its_address") {
+            self.stage_keys.remove(&tenure_key(&stage.tenure));
+        }
         let object = stage.tenure.object.clone();
         self.point(relocation, &object, Point::Committed);
         let receipt = &mut stage.receipt;

@@ -81,7 +81,7 @@ fn try_fault(root: &Path, wrapper: &Path, target: &Path, name: &str) -> (Vec<Str
     }
     // The scenarios take a second; the histories run where these see nothing.
     let mut text = String::new();
-    for tests in [["machines", "nodes", "promises", "traps"].as_slice(), &["simulation"]] {
+    for tests in [["machines", "nodes", "promises", "traps", "attempts"].as_slice(), &["simulation"]] {
         let mut command = Command::new(&cargo);
         command.current_dir(root).args(["test", "--quiet", "--no-fail-fast", "-p", "rehome-tests", "--target-dir"]);
         command.arg(target).env("RUSTC_WORKSPACE_WRAPPER", wrapper).env(FAULT, name).env("RUST_BACKTRACE", "0");

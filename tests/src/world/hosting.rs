@@ -128,7 +128,8 @@ impl World {
             TurnSeen { tenure: &turn.tenure, pair: &pair, guard: self.places[node].guard, hit: &hit, before, after };
         let mut truth = Truth { store: &mut self.store, now: self.now };
         self.oracle.turn(&mut truth, &seen);
-        self.places[node].things.insert(turn.tenure.clone(), thing);
+        let tenure = turn.tenure.clone();
+        self.places[node].things.insert(tenure.clone(), thing);
         self.summary.turns += 1;
         let slow = self.fault(self.profile.slow_turn, "slow turn");
         let mut delay = if slow { 3 * SECOND } else { self.chance.below(MILLI) };
@@ -139,6 +140,9 @@ impl World {
         let later = if later { 1 + self.chance.below(20 * MILLI) } else { 0 };
         let end = Act::TurnEnd { node, run, turn: Box::new(turn), answer: Some(after.0), after: later };
         self.schedule(delay, end);
+        if self.fault(self.profile.tells, "object tells object") {
+            self.tell(node, &tenure);
+        }
     }
 
     pub(super) fn turn_end(&mut self, node: usize, run: u64, turn: Turn, answer: Option<u64>, later: u64) {

@@ -161,6 +161,9 @@ struct Pending {
     by: Option<u64>,
 }
 
+/// A life of an object as a client: its number, and its last message to each object.
+type Teller = (u64, BTreeMap<usize, u64>);
+
 /// A cluster and everything around it.
 pub struct World {
     profile: Profile,
@@ -184,6 +187,8 @@ pub struct World {
     deadlines: BTreeMap<Hit, u64>,
     next_call: u64,
     next_client: u64,
+    /// Objects that send.
+    tellers: BTreeMap<(usize, u64, Tenure), Teller>,
     no_reclaim: u64,
     /// No fault is made.
     healing: bool,
@@ -220,14 +225,23 @@ fn history(profile: Profile, seed: u64, acts: u64, keep: usize) -> Summary {
     let mut chance = Chance::new(seed);
     let nodes = 2 + chance.below(2) as usize;
     let objects = 1 + chance.below(4) as usize;
-    let mut world = World::begin(profile, chance, (nodes, objects), |_| {}, keep);
-    world.healing = false;
-    world.user_acts = acts;
-    world.pace = [2, 6, 20, 60][world.chance.below(4) as usize] * MILLI;
-    world.schedule(1, Act::User);
-    world.live();
-    world.heal();
-    world.finish()
+    World::begin(profile, chance, (nodes, objects), |_| {}, keep).live_through(acts)
+}
+
+/// Runs the history whose choices stand in `schedule`: the size of the cluster, delays, faults and what the user does, in
+/// the order in which they come up. Any bytes are a history; the same bytes are the same one. For fuzzers and searches.
+pub fn run_schedule(profile: Profile, schedule: &[u8], acts: u64) -> Summary {
+    let once = |keep| {
+        let mut chance = Chance::given(schedule);
+        let nodes = 2 + chance.below(2) as usize;
+        let objects = 1 + chance.below(4) as usize;
+        // How the cluster comes up is no choice: it would use the bytes up.
+        let mut world = World::begin(profile, Chance::new(0), (nodes, objects), |_| {}, keep);
+        world.chance = chance;
+        world.live_through(acts)
+    };
+    let summary = once(0);
+    if summary.faults.is_empty() { summary } else { once(Trace::wanted()) }
 }
 
 impl World {
@@ -254,6 +268,7 @@ impl World {
             deadlines: BTreeMap::new(),
             next_call: 0,
             next_client: 0,
+            tellers: BTreeMap::new(),
             no_reclaim: 0,
             // The beginning is calm: what is tried is what comes after it.
             healing: true,
@@ -321,7 +336,7 @@ impl World {
             endpoint: String::new(),
             application_version: 1,
             types: [(thing_type(), TypeConfig::default())].into(),
-            seed: u128::from(self.chance.next()) << 64 | u128::from(self.chance.next()),
+            seed: u128::from(self.chance.bits()) << 64 | u128::from(self.chance.bits()),
             timing,
             limits,
         };
@@ -612,6 +627,17 @@ impl World {
 
     fn until(&mut self, end: u64) {
         while self.step(end) {}
+    }
+
+    /// The faults begin, the user acts, everything heals.
+    fn live_through(mut self, acts: u64) -> Summary {
+        self.healing = false;
+        self.user_acts = acts;
+        self.pace = [2, 6, 20, 60][self.chance.below(4) as usize] * MILLI;
+        self.schedule(1, Act::User);
+        self.live();
+        self.heal();
+        self.finish()
     }
 
     fn live(&mut self) {

@@ -6,10 +6,12 @@ use crate::host::message;
 use crate::oracle::Truth;
 use bytes::{Buf, Bytes};
 use rehome::Input;
-use rehome::id::Text8;
+use rehome::fence::Tenure;
+use rehome::id::{ObjectId, Text8};
 use rehome::node::{CallError, CallId, CallResult, MoveOutcome, UserRequest};
 use rehome::store::record::lease_key;
 use rehome::wire::{Payload, Sender};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub(super) fn payload(bytes: Bytes) -> Payload {
@@ -32,14 +34,46 @@ impl World {
     /// One message of the node's client: a request where there is a time-out.
     pub(super) fn hit(&mut self, node: usize, object: usize, timeout: Option<Duration>) -> CallId {
         let place = &mut self.places[node];
-        let (client, run) = (place.client, place.run);
+        let client = place.client;
         let number = place.numbers.entry(object).or_default();
         *number += 1;
-        let hit = (key(object), client, *number);
-        let body = payload(message(client, *number));
+        let number = *number;
+        self.say(node, Sender::Node, (client, number), object, timeout)
+    }
+
+    /// One message of an object to another. Each life of the sender is a client of its own: what it sent from the node
+    /// where it lived before takes another way, and no order is promised between the two.
+    pub(super) fn tell(&mut self, node: usize, from: &Tenure) {
+        let object = self.chance.below(self.objects as u64) as usize;
+        let timeout = self.chance.hits(500).then(|| Duration::from_millis(500 + self.chance.below(5_000)));
+        let run = self.places[node].run;
+        let Some(id) = (0..self.objects).find(|index| key(*index) == from.object) else { return };
+        let sender = Sender::Actor(ObjectId::new(&format!("object-{id}")).expect("a valid id"), from.generation);
+        let next_client = &mut self.next_client;
+        let (client, numbers) = self.tellers.entry((node, run, from.clone())).or_insert_with(|| {
+            *next_client += 1;
+            (*next_client, BTreeMap::new())
+        });
+        let number = numbers.entry(object).or_default();
+        *number += 1;
+        let said = (*client, *number);
+        self.say(node, sender, said, object, timeout);
+    }
+
+    fn say(
+        &mut self,
+        node: usize,
+        from: Sender,
+        (client, number): (u64, u64),
+        object: usize,
+        timeout: Option<Duration>,
+    ) -> CallId {
+        let run = self.places[node].run;
+        let hit = (key(object), client, number);
+        let body = payload(message(client, number));
         let request = match timeout {
-            Some(timeout) => UserRequest::Request { from: Sender::Node, to: key(object), payload: body, timeout },
-            None => UserRequest::Send { from: Sender::Node, to: key(object), payload: body },
+            Some(timeout) => UserRequest::Request { from, to: key(object), payload: body, timeout },
+            None => UserRequest::Send { from, to: key(object), payload: body },
         };
         self.next_call += 1;
         let call = CallId(self.next_call);
