@@ -3,13 +3,15 @@
 use bytes::Bytes;
 use criterion::{BatchSize, Criterion, Throughput};
 use rehome::chunk::{Assembly, ChunkPlan};
-use rehome::fence::{NodeFence, OwnerPair, PeerFence, RouteFence};
+use rehome::fence::{
+    CoordinatorFence, NodeFence, ObjectIdentity, OwnerPair, PeerFence, RelocationIdentity, RouteFence,
+};
 use rehome::id::{
-    LeaseGeneration, NodeGeneration, ObjectGeneration, ObjectId, OperationId, OwnerGeneration, OwnerId, ReplyRoute,
-    RoutingId, Text8,
+    AttemptGeneration, LeaseGeneration, NodeGeneration, ObjectGeneration, ObjectId, OperationId, OwnerGeneration,
+    OwnerId, RelocationId, ReplyRoute, RoutingId, StoreVersion, Text8,
 };
 use rehome::wire::{
-    Delivery, Destination, LinkRecord, Message, Ordered, Payload, Record, Sender, SourceIdentity, decode, encode,
+    Delivery, Destination, LinkRecord, Message, Ordered, Payload, Record, Sender, SourceIdentity, State, decode, encode,
 };
 use rehome_benches::Pair;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -69,13 +71,40 @@ fn delivery() -> Record {
     Record::Link(LinkRecord::Ordered { sequence: 9, body: Ordered::Deliver(Box::new(delivery)) })
 }
 
+/// A chunk of the largest size that a node takes by default.
+fn chunk() -> Record {
+    let node = NodeFence { rid: must(RoutingId::new("node-a")), generation: NodeGeneration::FIRST };
+    let owner = OwnerPair { owner: must(OwnerId::new("owner-a")), lease: LeaseGeneration::FIRST };
+    Record::State(State {
+        identity: RelocationIdentity {
+            relocation: must(RelocationId::new(9)),
+            attempt: AttemptGeneration::FIRST,
+            coordinator: CoordinatorFence { owner, node, version: must(StoreVersion::new("17")) },
+        },
+        object: ObjectIdentity::Actor {
+            id: must(ObjectId::new("player-1234")),
+            generation: ObjectGeneration::FIRST,
+            owner_generation: OwnerGeneration::FIRST,
+        },
+        ordinal: 3,
+        data: Bytes::from(vec![7u8; 256 << 10]).into(),
+    })
+}
+
 fn codec(c: &mut Criterion) {
     let record = delivery();
     let frames = must(encode(&record));
+    let chunk = chunk();
+    let chunk_frames = must(encode(&chunk));
     let mut group = c.benchmark_group("codec");
     group.bench_function("encode a delivery of 64 bytes", |b| b.iter(|| encode(black_box(&record))));
     group.bench_function("decode a delivery of 64 bytes", |b| {
         b.iter_batched(|| frames.clone(), decode, BatchSize::SmallInput);
+    });
+    // Payloads are slices, so a chunk costs what its head costs.
+    group.bench_function("encode a chunk of 256 KiB", |b| b.iter(|| encode(black_box(&chunk))));
+    group.bench_function("decode a chunk of 256 KiB", |b| {
+        b.iter_batched(|| chunk_frames.clone(), decode, BatchSize::SmallInput);
     });
     group.finish();
 }

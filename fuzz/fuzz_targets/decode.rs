@@ -1,4 +1,4 @@
 //! See [`rehome_fuzz::decode`].
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| rehome_fuzz::decode(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| rehome_fuzz::decode::run(data));
