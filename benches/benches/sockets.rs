@@ -6,9 +6,10 @@ use rehome::fence::ObjectKey;
 use rehome::id::{ObjectId, RoutingId};
 use rehome::node::{Event, MoveOutcome, Point, TypeConfig};
 use rehome::state::{StateReader, StateWriter};
+use rehome::store::{Batch, Condition, Mutation, StoreCommand, StoreKey, StoreReply};
 use rehome::time::Instant;
 use rehome::wire::Payload;
-use rehome_stores::Memory;
+use rehome_stores::{Engine as _, Memory};
 use rehome_tokio::{
     Activate, HandlerError, Host, HostBuilder, Object, ObjectError, Reply, TurnContext, clock, payload,
 };
@@ -19,14 +20,15 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-struct Ballast(Bytes);
+/// Keeps its bytes as the pieces that came, as an object does that never needs them in one place.
+struct Ballast(Vec<Bytes>);
 
 impl Object for Ballast {
     type Shared = ();
 
     async fn activate(_: &Arc<()>, activation: Activate<'_>) -> Result<Self, ObjectError> {
         let length = std::str::from_utf8(activation.arguments).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
-        Ok(Self(vec![7u8; length].into()))
+        Ok(Self(vec![vec![7u8; length].into()]))
     }
 
     async fn handle(&mut self, _: &mut TurnContext, message: Payload) -> Result<Reply, HandlerError> {
@@ -34,27 +36,24 @@ impl Object for Ballast {
     }
 
     fn size_hint(&self) -> u64 {
-        self.0.len() as u64
+        self.0.iter().map(|piece| piece.len() as u64).sum()
     }
 
     fn capture(&self, state: &mut StateWriter) -> Result<(), ObjectError> {
-        state.push(self.0.clone());
+        for piece in &self.0 {
+            state.push(piece.clone());
+        }
         Ok(())
     }
 
     async fn restore(_: &Arc<()>, _: i64, mut state: StateReader) -> Result<Self, ObjectError> {
-        let mut bytes = Vec::with_capacity(state.remaining());
-        while let Some(piece) = state.chunk() {
-            bytes.extend_from_slice(&piece);
-        }
-        Ok(Self(bytes.into()))
+        Ok(Self(std::iter::from_fn(|| state.chunk()).collect()))
     }
 }
 
 type Failed = Box<dyn Error>;
 
-async fn hosts() -> Result<[Host; 2], Failed> {
-    let store = Arc::new(Memory::new());
+async fn hosts(store: Arc<Memory>) -> Result<[Host; 2], Failed> {
     let config = TypeConfig { state_limit: u64::MAX, ..TypeConfig::default() };
     let builder = |name| HostBuilder::new(name, "bench")?.object::<Ballast>("ballast", config, ());
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -141,6 +140,24 @@ async fn round_trip() -> Result<u64, Failed> {
     Ok(median(&mut times))
 }
 
+/// Microseconds of one conditional write of a record of 1 KiB.
+async fn store_write(store: &Memory) -> Result<u64, Failed> {
+    let key = StoreKey(Bytes::from_static(b"bench\0write"));
+    let value = Bytes::from(vec![7u8; 1024]);
+    let mut condition = Condition::Missing(key.clone());
+    let mut times = Vec::new();
+    for _ in 0..1000 {
+        let put = Mutation::Put { key: key.clone(), value: value.clone(), ttl: None };
+        let batch = Batch { conditions: vec![condition], mutations: vec![put] };
+        let started = std::time::Instant::now();
+        let reply = store.execute(StoreCommand::Write(batch)).await;
+        times.push(micros(started.elapsed()));
+        let StoreReply::Applied(mut versions) = reply else { return Err(format!("{reply:?}").into()) };
+        condition = Condition::Version(key.clone(), versions.pop().ok_or("no version")?);
+    }
+    Ok(median(&mut times))
+}
+
 /// Microseconds of a bare copy of `length` bytes to a receiver that keeps them.
 async fn copy(length: usize) -> Result<u64, Failed> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
@@ -168,7 +185,8 @@ async fn copy(length: usize) -> Result<u64, Failed> {
 }
 
 async fn run() -> Result<(), Failed> {
-    let hosts = hosts().await?;
+    let store = Arc::new(Memory::new());
+    let hosts = hosts(Arc::clone(&store)).await?;
     let small = ObjectKey::actor(ObjectId::new("small")?);
     hosts[0].create(small.clone(), "ballast", Bytes::from_static(b"1024")).await?;
     hosts[1].request(small.clone(), payload("hit", "")?, Duration::from_secs(10)).await?;
@@ -177,7 +195,10 @@ async fn run() -> Result<(), Failed> {
     let trip = round_trip().await?;
     let pause = median(&mut pauses);
     println!("1 KiB: stop to open {pause} us, whole move {} us; bare round trip {trip} us", median(&mut wholes));
+    let write = store_write(&store).await?;
     println!("1 KiB: the pause is {:.1} bare round trips (store in memory)", pause as f64 / trip.max(1) as f64);
+    let own = pause as f64 - write as f64 - 2.5 * trip as f64;
+    println!("1 KiB: without one store write ({write} us) and 2.5 round trips it is {own:.0} us");
     let large = ObjectKey::actor(ObjectId::new("large")?);
     let length = 64usize << 20;
     hosts[0].create(large.clone(), "ballast", Bytes::from(length.to_string())).await?;

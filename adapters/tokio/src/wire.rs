@@ -127,8 +127,9 @@ impl Socket {
             },
             #[cfg(any(feature = "tls", feature = "testing"))]
             Out::Stream { queue, blocked, .. } => {
-                let piece: BytesMut = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
-                let count = piece.len();
+                let count = slices.iter().map(|slice| slice.len()).sum();
+                let mut piece = BytesMut::with_capacity(count);
+                slices.iter().for_each(|slice| piece.extend_from_slice(slice));
                 match queue.try_send(piece.freeze()) {
                     Ok(()) => {
                         *blocked = true;

@@ -11,6 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// Why a record cannot be read. It is refused, never guessed at.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
@@ -41,7 +42,7 @@ impl Serialize for Number {
 
 impl<'de> Deserialize<'de> for Number {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        let text = Cow::<'de, str>::deserialize(deserializer)?;
         let plain = !text.is_empty()
             && text.bytes().all(|byte| byte.is_ascii_digit())
             && (text == "0" || !text.starts_with('0'));
@@ -158,9 +159,9 @@ impl Slot {
     }
 }
 
-/// The shared layout of an authority record, field for field.
+/// The shared layout of an authority record, field for field. Text is borrowed from the bytes it was read from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct AuthorityLayout {
+pub struct AuthorityLayout<'a> {
     /// The bytes of the slot, whatever runtime wrote them.
     pub payload: Vec<u8>,
     /// `objectGeneration`.
@@ -168,19 +169,19 @@ pub struct AuthorityLayout {
     /// `authorityOwnerGeneration`.
     pub owner_generation: u64,
     /// `ownerId`.
-    pub owner_id: String,
+    pub owner_id: Cow<'a, str>,
     /// `ownerLeaseGeneration`.
     pub owner_lease_generation: u64,
     /// `allocation.state`.
-    pub state: String,
+    pub state: Cow<'a, str>,
     /// `allocation.objectKind`.
-    pub object_kind: String,
+    pub object_kind: Cow<'a, str>,
     /// `allocation.stableType`.
-    pub stable_type: String,
+    pub stable_type: Cow<'a, str>,
     /// `allocation.descriptor.meshName`.
-    pub mesh_name: String,
+    pub mesh_name: Cow<'a, str>,
     /// `allocation.descriptor.routingIdHex`.
-    pub routing_id_hex: String,
+    pub routing_id_hex: Cow<'a, str>,
     /// `allocation.descriptorLifecycleGeneration`.
     pub lifecycle_generation: u64,
     /// `allocation.capacity.actors`.
@@ -191,60 +192,71 @@ pub struct AuthorityLayout {
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct AuthorityJson {
+struct AuthorityJson<'a> {
     record_version: u64,
-    payload: String,
+    #[serde(borrow)]
+    payload: Cow<'a, str>,
     object_generation: Number,
     authority_owner_generation: Number,
-    owner_id: String,
+    #[serde(borrow)]
+    owner_id: Cow<'a, str>,
     owner_lease_generation: Number,
-    allocation: AllocationJson,
+    #[serde(borrow)]
+    allocation: AllocationJson<'a>,
     pending_creation: Option<()>,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct AllocationJson {
-    state: String,
-    object_kind: String,
-    stable_type: String,
-    descriptor: DescriptorRefJson,
+struct AllocationJson<'a> {
+    #[serde(borrow)]
+    state: Cow<'a, str>,
+    #[serde(borrow)]
+    object_kind: Cow<'a, str>,
+    #[serde(borrow)]
+    stable_type: Cow<'a, str>,
+    #[serde(borrow)]
+    descriptor: DescriptorRefJson<'a>,
     descriptor_lifecycle_generation: Number,
-    capacity: CapacityJson,
+    #[serde(borrow)]
+    capacity: CapacityJson<'a>,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct DescriptorRefJson {
-    mesh_name: String,
-    routing_id_hex: String,
+struct DescriptorRefJson<'a> {
+    #[serde(borrow)]
+    mesh_name: Cow<'a, str>,
+    #[serde(borrow)]
+    routing_id_hex: Cow<'a, str>,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct CapacityJson {
+struct CapacityJson<'a> {
     actors: u32,
     spots: u32,
-    spot_type: Option<String>,
+    #[serde(borrow)]
+    spot_type: Option<Cow<'a, str>>,
 }
 
-impl AuthorityLayout {
+impl<'a> AuthorityLayout<'a> {
     /// The canonical JSON.
     pub fn encode(&self) -> Bytes {
         json(&AuthorityJson {
             record_version: 1,
-            payload: STANDARD.encode(&self.payload),
+            payload: STANDARD.encode(&self.payload).into(),
             object_generation: Number(self.object_generation),
             authority_owner_generation: Number(self.owner_generation),
-            owner_id: self.owner_id.clone(),
+            owner_id: Cow::Borrowed(&self.owner_id),
             owner_lease_generation: Number(self.owner_lease_generation),
             allocation: AllocationJson {
-                state: self.state.clone(),
-                object_kind: self.object_kind.clone(),
-                stable_type: self.stable_type.clone(),
+                state: Cow::Borrowed(&self.state),
+                object_kind: Cow::Borrowed(&self.object_kind),
+                stable_type: Cow::Borrowed(&self.stable_type),
                 descriptor: DescriptorRefJson {
-                    mesh_name: self.mesh_name.clone(),
-                    routing_id_hex: self.routing_id_hex.clone(),
+                    mesh_name: Cow::Borrowed(&self.mesh_name),
+                    routing_id_hex: Cow::Borrowed(&self.routing_id_hex),
                 },
                 descriptor_lifecycle_generation: Number(self.lifecycle_generation),
                 capacity: CapacityJson { actors: self.actors, spots: self.spots, spot_type: None },
@@ -254,8 +266,8 @@ impl AuthorityLayout {
     }
 
     /// Reads canonical JSON.
-    pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
-        let record: AuthorityJson = parse(bytes)?;
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, RecordError> {
+        let record: AuthorityJson<'a> = parse(bytes)?;
         if record.record_version != 1 {
             return Err(RecordError::Version(record.record_version));
         }
@@ -290,13 +302,13 @@ impl AuthorityRecord {
             payload: self.slot.encode(),
             object_generation: self.generation.get(),
             owner_generation: self.owner_generation.get(),
-            owner_id: self.owner.owner.as_str().to_owned(),
+            owner_id: self.owner.owner.as_str().into(),
             owner_lease_generation: self.owner.lease.get(),
-            state: "active".to_owned(),
-            object_kind: kind.to_owned(),
-            stable_type: self.stable_type.as_str().to_owned(),
-            mesh_name: self.mesh.as_str().to_owned(),
-            routing_id_hex: self.node.rid.to_hex(),
+            state: "active".into(),
+            object_kind: kind.into(),
+            stable_type: self.stable_type.as_str().into(),
+            mesh_name: self.mesh.as_str().into(),
+            routing_id_hex: self.node.rid.to_hex().into(),
             lifecycle_generation: self.node.generation.get(),
             actors,
             spots,
@@ -311,7 +323,7 @@ impl AuthorityRecord {
         if layout.state != "active" {
             return Err(field("allocation.state"));
         }
-        let kind = match layout.object_kind.as_str() {
+        let kind = match &*layout.object_kind {
             "actor" => ObjectKind::Actor,
             "spot" => ObjectKind::Spot,
             _ => return Err(field("allocation.objectKind")),
@@ -533,5 +545,7 @@ fn json<T: Serialize>(value: &T) -> Bytes {
 }
 
 fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, RecordError> {
-    serde_json::from_slice(bytes).map_err(|error| RecordError::Json(error.to_string()))
+    // Checked for UTF-8 once here, not once more at each string.
+    let text = core::str::from_utf8(bytes).map_err(|error| RecordError::Json(error.to_string()))?;
+    serde_json::from_str(text).map_err(|error| RecordError::Json(error.to_string()))
 }
