@@ -13,5 +13,5 @@ mod world;
 pub use chance::Chance;
 pub use profile::Profile;
 pub use world::{
-    HostFault, RecordFault, StoreFault, Summary, World, commits, reads_lease, reads_record, run, run_schedule,
+    HostFault, RecordFault, StoreFault, Summary, World, commits, key, reads_lease, reads_record, rid, run, run_schedule,
 };

@@ -516,6 +516,8 @@ fn settling(
     let name = input.name();
     let settle_input = match input {
         In::Timer(SourceTimer::Poll(_)) => Settle::Poll,
+        // Once more, from a target that is open.
+        In::Ready => Settle::Hint,
         In::Record(seen) => Settle::Record(seen),
         In::OwnLease(seen) => Settle::OwnLease(seen),
         In::Preserved(seen) => Settle::Preserved(seen),
@@ -547,7 +549,6 @@ fn settling(
         | In::TurnsEnded
         | In::Captured
         | In::CaptureFailed(_)
-        | In::Ready
         | In::Submitted
         | In::Retired
         | In::Timer(SourceTimer::PrepareResend | SourceTimer::SealLimit | SourceTimer::Follow) => {
@@ -571,6 +572,7 @@ fn settle(
 ) -> (SourceEffects, Option<SourceVerdict>) {
     let name = match &input {
         SourceSettlementInput::Poll => "Poll",
+        SourceSettlementInput::Hint => "Hint",
         SourceSettlementInput::Record(_) => "Record",
         SourceSettlementInput::OwnLease(_) => "OwnLease",
         SourceSettlementInput::Preserved(_) => "Preserved",

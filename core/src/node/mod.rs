@@ -16,6 +16,7 @@ mod routes;
 mod shutdown;
 mod stages;
 mod timers;
+mod waiting;
 
 pub use config::{Config, ConfigError, Limits, Policy, Timing, TypeConfig};
 pub use event::{Event, OverReason, Point};
@@ -83,6 +84,7 @@ pub struct Node {
     deletes_paused: Vec<(TenureKey, CallId)>,
     moves: BTreeMap<RelocationId, Move>,
     move_calls: BTreeMap<CallId, RelocationId>,
+    waiting_moves: BTreeMap<CallId, waiting::WaitingMove>,
     stages: BTreeMap<RelocationId, Staged>,
     stage_keys: BTreeMap<TenureKey, Vec<RelocationId>>,
     terminals: Terminals,
@@ -151,6 +153,7 @@ enum TimerKey {
     Relay(OperationId),
     Route(ObjectKey),
     Marker(OperationId),
+    WaitingMove(CallId),
     PeerCheck(NodeFence),
     Ack(NodeFence),
     Shutdown,
@@ -305,6 +308,7 @@ impl Node {
             deletes_paused: Vec::new(),
             moves: BTreeMap::new(),
             move_calls: BTreeMap::new(),
+            waiting_moves: BTreeMap::new(),
             stages: BTreeMap::new(),
             stage_keys: BTreeMap::new(),
             terminals: Terminals::default(),
@@ -432,6 +436,9 @@ impl Node {
                 TimerKey::Relay(operation) => self.relay_timer(operation),
                 TimerKey::Route(object) => self.route_timer(&object),
                 TimerKey::Marker(marker) => self.marker_back(marker, false),
+                TimerKey::WaitingMove(call) => {
+                    self.give_up_waiting(call, RefusedReason::DeadlineExceeded);
+                }
                 TimerKey::PeerCheck(node) => self.peer_check(&node),
                 TimerKey::Ack(node) => self.send_ack(&node),
                 TimerKey::Shutdown => self.end(OverReason::ShutdownDeadline),

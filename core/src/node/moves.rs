@@ -73,6 +73,8 @@ impl Move {
 impl Node {
     pub(super) fn relocate(&mut self, call: CallId, object: &ObjectKey, target: &RoutingId, timeout: Option<Duration>) {
         match self.preflight(object, target) {
+            Err(RefusedReason::NotMovable)
+                if self.wait_to_move(call, object, target, timeout.unwrap_or(self.config.timing.operation)) => {}
             Err(reason) => self.done(call, CallResult::Moved(Ok(MoveOutcome::Refused(reason)))),
             Ok((key, target)) => self.start_move(call, key, target, timeout),
         }
@@ -720,7 +722,8 @@ impl Node {
         if let (true, Some(relocation)) = (cancellable, relocation) {
             self.source(relocation, SourceInput::Cancel);
         }
-        self.done(call, CallResult::Cancelled(cancellable));
+        let waited = self.give_up_waiting(relocate, RefusedReason::Cancelled);
+        self.done(call, CallResult::Cancelled(cancellable || waited));
     }
 
     /// 30 or 53 came from a peer.

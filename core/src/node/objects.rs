@@ -326,7 +326,7 @@ impl Node {
         if requester.node == self.config.node {
             self.reply_arrived(operation, reply_route, outcome);
         } else {
-            self.ordered(&requester.node, Ordered::Reply(Reply { operation, reply_route, outcome }));
+            self.ordered_to(requester, Ordered::Reply(Reply { operation, reply_route, outcome }));
         }
     }
 

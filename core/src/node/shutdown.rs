@@ -30,6 +30,7 @@ impl Node {
             self.source(relocation, SourceInput::Shutdown);
         }
         // A stage with a verified cutover runs to its terminal; any other is discarded.
+        self.end_waiting_moves();
         self.all_stages(&TargetInput::Shutdown);
         self.shutdown_step();
     }
@@ -68,6 +69,7 @@ impl Node {
         for relocation in moves {
             self.source(relocation, SourceInput::Over);
         }
+        self.end_waiting_moves();
         self.all_stages(&TargetInput::Over);
         self.stop_dispatch(Fate::MayHaveRun(MayHaveRun::LeaseEnded));
         self.held_replies.clear();

@@ -37,6 +37,10 @@ impl Stage {
     pub(super) const fn is_committing(&self) -> bool {
         self.machine.is_committing()
     }
+
+    pub(super) const fn object(&self) -> &ObjectKey {
+        &self.tenure.object
+    }
 }
 
 /// How a stage ended: enough to answer its source again.
@@ -246,6 +250,10 @@ impl Node {
         self.answer_terminal(conn, identity, object, answer);
     }
 
+    fn speaks_v14(&self, node: &crate::fence::NodeFence) -> bool {
+        self.peers.get(node).and_then(|peer| peer.agreed.as_ref()).is_some_and(|agreed| agreed.v14)
+    }
+
     /// The connection that the move's source has now.
     fn stage_conn(&self, stage: &Stage) -> Option<Conn> {
         self.peers.get(&stage.source.node).and_then(|peer| peer.conn)
@@ -411,10 +419,18 @@ impl Node {
         let receipt = *receipt;
         let stable_type = stage.record.as_ref().map(|record| record.stable_type.clone());
         let Some(type_name) = stable_type else { return };
+        let hinting = self.speaks_v14(&stage.source.node) && !cfg!(rehome_fault = "open_in_silence");
+        let hint = self.stage_conn(&stage).filter(|_| hinting);
+        let identities = (stage.prepare.identity, stage.prepare.object);
         let mut hosted = Hosted::new(stage.tenure, type_name, Gate::Open);
         hosted.mailbox = mailbox;
         self.open_moved(committed, hosted);
         self.point(relocation, &object, Point::Opened);
+        // Ready once more: the source, which holds what came late, need not wait for its next poll of the store. It
+        // proves nothing, and one that is lost costs that wait.
+        if let Some(conn) = hint {
+            self.answer_terminal(conn, identities.0, identities.1, Terminal::Opened);
+        }
         self.stage_ended(relocation, object, true, receipt);
     }
 
@@ -456,7 +472,8 @@ impl Node {
         if !receipt.balances() {
             self.event(Event::Unbalanced { relocation });
         }
-        self.event(Event::TargetEnded { relocation, object, opened, receipt });
+        self.event(Event::TargetEnded { relocation, object: object.clone(), opened, receipt });
+        self.go_on_moving(&object);
         self.shutdown_step();
     }
 

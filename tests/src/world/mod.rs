@@ -202,11 +202,13 @@ pub struct World {
     trace: Trace,
 }
 
-pub(crate) fn key(object: usize) -> ObjectKey {
+/// The object that schedules call `object`.
+pub fn key(object: usize) -> ObjectKey {
     ObjectKey::actor(ObjectId::new(&format!("object-{object}")).expect("a valid id"))
 }
 
-pub(crate) fn rid(node: usize) -> RoutingId {
+/// The node that schedules call `node`.
+pub fn rid(node: usize) -> RoutingId {
     RoutingId::new(format!("n{node}").into_bytes()).expect("a valid id")
 }
 

@@ -30,6 +30,8 @@ pub struct SourceSettlement {
     /// The target can be fenced out: its time is over, it gave up, or its lease has ended.
     fence_due: bool,
     polls: u32,
+    /// The target said that it is open while an earlier question was out: the answer may be older than that.
+    hinted: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,6 +57,8 @@ enum Phase {
 pub enum SourceSettlementInput {
     /// Begin, or the poll timer fired.
     Poll,
+    /// The target says that it opened. It proves nothing: it is a reason to read the record now.
+    Hint,
     /// The record was read.
     Record(RecordSeen),
     /// Our own lease was read.
@@ -96,7 +100,7 @@ type Step = (Option<SourceAsk>, Option<SourceVerdict>);
 
 impl SourceSettlement {
     pub(super) const fn new(tenure: SourceTenure) -> Self {
-        Self { tenure, phase: Phase::Waiting, fence_due: false, polls: 0 }
+        Self { tenure, phase: Phase::Waiting, fence_due: false, polls: 0, hinted: false }
     }
 
     /// The tenure that it settles.
@@ -127,9 +131,10 @@ impl SourceSettlement {
     pub fn step(&mut self, guard_live: bool, input: SourceSettlementInput) -> Result<Step, &'static str> {
         use SourceSettlementInput as In;
         match (self.phase, input) {
-            (Phase::Settled, In::Poll | In::Record(_) | In::OwnLease(_) | In::Preserved(_) | In::FenceDue) => {
-                Err(self.phase())
-            }
+            (
+                Phase::Settled,
+                In::Poll | In::Hint | In::Record(_) | In::OwnLease(_) | In::Preserved(_) | In::FenceDue,
+            ) => Err(self.phase()),
             (_, In::FenceDue) if self.fence_due => Err(self.phase()),
             (Phase::Waiting, In::FenceDue) => {
                 self.fence_due = true;
@@ -142,7 +147,11 @@ impl SourceSettlement {
                 self.fence_due = true;
                 Ok((None, None))
             }
-            (Phase::Waiting, In::Poll) => Ok(self.read()),
+            (Phase::Waiting, In::Poll | In::Hint) => Ok(self.read()),
+            (Phase::Reading | Phase::LeaseToFence | Phase::LeaseOfGone | Phase::Preserving, In::Hint) => {
+                self.hinted = true;
+                Ok((None, None))
+            }
             (Phase::Reading, In::Record(seen)) => Ok(self.decide(seen)),
             (Phase::LastReading, In::Record(seen)) => Ok(self.decide_last(seen)),
             (Phase::LeaseToFence, In::OwnLease(seen)) => Ok(self.fence(guard_live, seen)),
@@ -163,6 +172,7 @@ impl SourceSettlement {
                 Ok(self.read())
             }
             (Phase::Waiting, In::Record(_) | In::OwnLease(_) | In::Preserved(_))
+            | (Phase::LastReading, In::Hint)
             | (Phase::Reading | Phase::LastReading, In::Poll | In::OwnLease(_) | In::Preserved(_))
             | (Phase::LeaseToFence | Phase::LeaseOfGone, In::Poll | In::Record(_) | In::Preserved(_))
             | (Phase::Preserving, In::Poll | In::Record(_) | In::OwnLease(_)) => Err(self.phase()),
@@ -243,6 +253,7 @@ impl SourceSettlement {
 
     fn read(&mut self) -> Step {
         self.phase = Phase::Reading;
+        self.hinted = false;
         (Some(SourceAsk::ReadRecord), None)
     }
 
@@ -252,6 +263,9 @@ impl SourceSettlement {
     }
 
     fn wait(&mut self) -> Step {
+        if self.hinted {
+            return self.read();
+        }
         self.phase = Phase::Waiting;
         let step = self.polls;
         self.polls = self.polls.saturating_add(1).min(MAX_BACKOFF_STEP);
