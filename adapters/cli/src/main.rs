@@ -4,6 +4,15 @@
 // The program looks at some events and answers and lets the others pass.
 #![allow(clippy::wildcard_enum_match_arm)]
 
+/// `println!` that does not mind a reader who has gone: a node still has to shut down, a demonstration to clean up.
+macro_rules! say {
+    ($($said:tt)*) => {{
+        use std::io::Write as _;
+        // Nobody reads it.
+        let _ = writeln!(std::io::stdout(), $($said)*);
+    }};
+}
+
 mod decode;
 mod demo;
 mod node;
