@@ -8,10 +8,13 @@ mod chance;
 mod host;
 mod oracle;
 mod profile;
+mod shrink;
 mod world;
 
-pub use chance::Chance;
+pub use chance::{Chance, Choice};
 pub use profile::Profile;
+pub use shrink::{Script, shrink};
 pub use world::{
-    HostFault, RecordFault, StoreFault, Summary, World, commits, key, reads_lease, reads_record, rid, run, run_schedule,
+    HostFault, RecordFault, StoreFault, Summary, World, commits, key, reads_lease, reads_record, rid, run,
+    run_schedule, run_script, script_of,
 };

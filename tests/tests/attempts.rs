@@ -214,6 +214,32 @@ fn a_move_on_that_waits_ends_with_a_shutdown() {
 }
 
 #[test]
+fn a_refusal_that_comes_after_the_route_went_on_is_not_left_behind() {
+    let mut world = World::quiet(3, 1, |config| {
+        config.timing.follow = ms(500);
+        config.timing.operation = Duration::from_secs(3);
+    });
+    let there = world.relocate(0, 0, 1);
+    world.advance(ms(50));
+    moved(&world, there);
+    known_there_and_gone(&mut world);
+    // Node 1 stops, and node 2 still believes that the object is there.
+    world.pause(1);
+    let asked = [world.ask(2, 0, ms(20_000)), world.ask(2, 0, ms(20_000))];
+    // The object comes to node 2 itself, whose marker to node 1 is not answered in time.
+    let here = world.relocate(0, 0, 2);
+    world.advance(ms(6000));
+    moved(&world, here);
+    assert_eq!((world.result(asked[0]), world.count("order gap")), (None, 1), "the route has gone on");
+    // Node 1 wakes, forwards nothing any more, and refuses both.
+    world.resume(1);
+    world.advance(ms(1000));
+    answered(&world, asked[0]);
+    answered(&world, asked[1]);
+    world.end();
+}
+
+#[test]
 fn a_sender_whose_old_owner_follows_no_more_counts_a_gap() {
     let mut world = World::quiet(3, 1, |config| config.timing.follow = ms(200));
     // The route has taken a message, so that nobody can tell any more how far what it took has come.
