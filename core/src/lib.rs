@@ -157,6 +157,9 @@
 //! `handle`, `receive`, `tick` and their like take inputs and never fail for what a peer or the store did; an `Err` is
 //! misuse by the caller. `poll_*` hand out what waits and change nothing else. All others are questions.
 
+#[macro_use]
+mod planted;
+
 pub mod budget;
 pub mod channel;
 pub mod chunk;

@@ -452,9 +452,7 @@ fn cutover(
             effects.push(SourceEffect::Arm(SourceTimer::Resubmit));
             (State::Settling { settlement, failed }, effects)
         }
-        In::PeerDown if cfg!(rehome_fault = "rollback_on_submit_failure") => {
-            keep(CutoverUnsent::new(), KeptReason::PeerLost)
-        }
+        In::PeerDown if planted!("rollback_on_submit_failure") => keep(CutoverUnsent::new(), KeptReason::PeerLost),
         // How the submission ended is not known yet, and says nothing about the target: the store will.
         In::Timer(SourceTimer::Deadline) | In::TargetGone => begin_fencing(guard_live, settlement, failed),
         In::Failed(code) => begin_fencing(guard_live, settlement, Some(code)),

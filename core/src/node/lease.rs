@@ -96,7 +96,7 @@ impl Node {
 
     /// The guard: may the node start work, open dispatch or submit a plan now?
     pub(super) fn guard_live(&self) -> bool {
-        cfg!(rehome_fault = "no_lease_guard") && self.not_after().is_some()
+        planted!("no_lease_guard") && self.not_after().is_some()
             || self.not_after().is_some_and(|not_after| self.now.mono < not_after)
     }
 
@@ -217,7 +217,7 @@ impl Node {
         let Life::Claiming { nonce } = self.life else { return };
         match reply {
             StoreReply::Found(Found { value, .. }) => match LeaseRecord::decode(value) {
-                Ok(record) if record.nonce == nonce || cfg!(rehome_fault = "adopt_any_claim") => {
+                Ok(record) if record.nonce == nonce || planted!("adopt_any_claim") => {
                     self.claimed(pair, started);
                 }
                 Ok(_) | Err(_) => self.begin_claim(),

@@ -259,7 +259,7 @@ impl StoreAnswer {
         match reply {
             StoreReply::Missing => LeaseSeen::Missing,
             StoreReply::Found(Found { ttl: Some(_), .. }) => LeaseSeen::Live,
-            StoreReply::Unknown if cfg!(rehome_fault = "unreadable_lease_has_ended") => LeaseSeen::Missing,
+            StoreReply::Unknown if planted!("unreadable_lease_has_ended") => LeaseSeen::Missing,
             StoreReply::Found(Found { ttl: None, .. })
             | StoreReply::Applied(_)
             | StoreReply::Conflict

@@ -521,7 +521,7 @@ impl Node {
         let records: Vec<FrozenRecord> = hosted
             .mailbox
             .iter()
-            .skip(if cfg!(rehome_fault = "saved_work_again_as_boundary") { 0 } else { *saved })
+            .skip(if planted!("saved_work_again_as_boundary") { 0 } else { *saved })
             .filter_map(|item| match item {
                 Item::Work(work) => Some(FrozenRecord::Known(Box::new(carry::freeze(&work.delivery)))),
                 Item::Marker(_) => None,
@@ -551,8 +551,7 @@ impl Node {
             return None;
         }
         let Batch { records, cutover } = moving.batch.clone()?;
-        let skip = if cfg!(rehome_fault = "resend_only_tail") && moving.machine.is_settling() && moving.submit.is_none()
-        {
+        let skip = if planted!("resend_only_tail") && moving.machine.is_settling() && moving.submit.is_none() {
             records.len().div_ceil(2)
         } else {
             0
@@ -686,7 +685,7 @@ impl Node {
         moving.prepare = None;
         moving.authority = None;
         self.budget.withdraw(relocation);
-        if !cfg!(rehome_fault = "budget_leaks") {
+        if !planted!("budget_leaks") {
             self.budget.give_back(&target, grant);
         }
         self.move_calls.remove(&call);

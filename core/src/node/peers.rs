@@ -57,7 +57,7 @@ impl Node {
             .cloned()
             .collect();
         for old in older {
-            if cfg!(rehome_fault = "displaced_peer_is_forgotten") {
+            if planted!("displaced_peer_is_forgotten") {
                 self.peer_gone(&old);
             }
             // Two runs of one routing id, and the later connection is likely the later run. That proves nothing of the
@@ -120,7 +120,7 @@ impl Node {
         }
         match StoreAnswer::lease(reply) {
             LeaseSeen::Missing => {
-                if !cfg!(rehome_fault = "peer_that_is_over_comes_back") {
+                if !planted!("peer_that_is_over_comes_back") {
                     if self.gone.len() >= GONE_MEMORY {
                         self.gone.pop_front();
                     }
@@ -170,10 +170,7 @@ impl Node {
     /// connection, or for its end.
     pub(super) fn ordered_to(&mut self, fence: &PeerFence, body: Ordered) {
         let node = &fence.node;
-        if !self.peers.contains_key(node)
-            && !self.gone.contains(node)
-            && !cfg!(rehome_fault = "stranger_gets_no_answer")
-        {
+        if !self.peers.contains_key(node) && !self.gone.contains(node) && !planted!("stranger_gets_no_answer") {
             self.peers.insert(node.clone(), Peer::new(fence.detached()));
             let at = self.now.mono.after(self.config.timing.peer_check);
             self.timers.arm(TimerKey::PeerCheck(node.clone()), at);
@@ -351,7 +348,7 @@ impl Node {
         let waiting: BTreeSet<OperationId> = self.routes.values().flat_map(super::routes::Route::unsent).collect();
         let operations: Vec<_> = self.requests.keys().copied().collect();
         for operation in operations {
-            let unsent = waiting.contains(&operation) || cfg!(rehome_fault = "shutdown_says_not_run");
+            let unsent = waiting.contains(&operation) || planted!("shutdown_says_not_run");
             self.end_call(operation, if unsent { Fate::NotRun(NotRun::NotServing) } else { fate });
         }
         self.routes.clear();

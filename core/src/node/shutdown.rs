@@ -45,7 +45,7 @@ impl Node {
         // What this node has accepted for others, and answers that nobody has yet.
         let owed = !self.forwarding.is_empty() || !self.relays.is_empty();
         let running = self.hosted.values().any(|hosted| hosted.running.is_some());
-        if (!undecided && !running && !owed) || cfg!(rehome_fault = "release_before_settled") {
+        if (!undecided && !running && !owed) || planted!("release_before_settled") {
             // What waits has not run and will not, as no turn starts any more.
             self.stop_dispatch(Fate::NotRun(NotRun::NotServing));
             self.release();

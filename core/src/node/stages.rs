@@ -104,11 +104,11 @@ impl Node {
             return self.target(relocation, input);
         }
         if let Some(terminal) = self.terminals.ended.get(&prepare.identity).copied()
-            && !cfg!(rehome_fault = "forget_terminals")
+            && !planted!("forget_terminals")
         {
             return self.answer_terminal(conn, prepare.identity, prepare.object, terminal);
         }
-        if self.shutdown.is_some() && !cfg!(rehome_fault = "prepare_in_shutdown") {
+        if self.shutdown.is_some() && !planted!("prepare_in_shutdown") {
             let refusal = Terminal::Failed(FailureCode::REJECTED);
             return self.answer_terminal(conn, prepare.identity, prepare.object, refusal);
         }
@@ -390,7 +390,7 @@ impl Node {
     ) {
         let Some(mut stage) = self.end_stage(relocation, Terminal::Opened) else { return };
         // The stages of other attempts at this tenure have lost: they take nothing that names it, also once it has ended.
-        if !cfg!(rehome_fault = "losing_stage_keeps_its_address") {
+        if !planted!("losing_stage_keeps_its_address") {
             self.stage_keys.remove(&tenure_key(&stage.tenure));
         }
         let object = stage.tenure.object.clone();
@@ -412,14 +412,14 @@ impl Node {
             }
         }
         receipt.admitted = receipt.admitted.saturating_add(receipt.temporary);
-        if cfg!(rehome_fault = "temporary_queue_first") {
+        if planted!("temporary_queue_first") {
             core::mem::swap(&mut mailbox, &mut stage.temporary);
         }
         mailbox.append(&mut stage.temporary);
         let receipt = *receipt;
         let stable_type = stage.record.as_ref().map(|record| record.stable_type.clone());
         let Some(type_name) = stable_type else { return };
-        let hinting = self.speaks_v14(&stage.source.node) && !cfg!(rehome_fault = "open_in_silence");
+        let hinting = self.speaks_v14(&stage.source.node) && !planted!("open_in_silence");
         let hint = self.stage_conn(&stage).filter(|_| hinting);
         let identities = (stage.prepare.identity, stage.prepare.object);
         let mut hosted = Hosted::new(stage.tenure, type_name, Gate::Open);

@@ -162,9 +162,7 @@ impl SourceSettlement {
                 LeaseSeen::Missing => self.read_last(),
                 LeaseSeen::Unknown => self.wait(),
             }),
-            (Phase::Preserving, In::Preserved(WriteSeen::Unknown))
-                if cfg!(rehome_fault = "unknown_preserve_is_kept") =>
-            {
+            (Phase::Preserving, In::Preserved(WriteSeen::Unknown)) if planted!("unknown_preserve_is_kept") => {
                 Ok(self.settle(SourceVerdict::Source(Kept(()))))
             }
             // However our preserve ended, the record tells.
@@ -182,11 +180,11 @@ impl SourceSettlement {
     fn decide(&mut self, seen: RecordSeen) -> Step {
         let ours = &self.tenure;
         match seen {
-            RecordSeen::Unknown if cfg!(rehome_fault = "unknown_record_is_lost") => self.settle(SourceVerdict::Lost),
+            RecordSeen::Unknown if planted!("unknown_record_is_lost") => self.settle(SourceVerdict::Lost),
             RecordSeen::Unknown => self.wait(),
             RecordSeen::Missing => self.check_gone(),
             RecordSeen::Found(found) => {
-                if cfg!(rehome_fault = "committed_means_our_target") {
+                if planted!("committed_means_our_target") {
                     let record = &found.record;
                     if record.generation == ours.generation && record.owner == ours.target.owner {
                         return self.settle(SourceVerdict::Target { follow: true });
@@ -196,14 +194,15 @@ impl SourceSettlement {
                     }
                 }
                 match relate(ours, &found) {
-                    Relation::Beyond { target: follow } => self
-                        .settle(SourceVerdict::Target { follow: follow || cfg!(rehome_fault = "follow_whoever_owns") }),
+                    Relation::Beyond { target: follow } => {
+                        self.settle(SourceVerdict::Target { follow: follow || planted!("follow_whoever_owns") })
+                    }
                     Relation::OursMoved => self.settle(SourceVerdict::Source(Kept(()))),
                     Relation::OursUnmoved if self.fence_due => {
-                        if cfg!(rehome_fault = "fence_without_write") {
+                        if planted!("fence_without_write") {
                             return self.settle(SourceVerdict::Source(Kept(())));
                         }
-                        if cfg!(rehome_fault = "skip_lease_check_before_preserve") {
+                        if planted!("skip_lease_check_before_preserve") {
                             self.phase = Phase::Preserving;
                             return (Some(SourceAsk::Preserve), None);
                         }
@@ -244,7 +243,7 @@ impl SourceSettlement {
     }
 
     fn check_gone(&mut self) -> Step {
-        if cfg!(rehome_fault = "gone_is_lost") {
+        if planted!("gone_is_lost") {
             return self.settle(SourceVerdict::Lost);
         }
         self.phase = Phase::LeaseOfGone;
