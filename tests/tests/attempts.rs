@@ -3,7 +3,7 @@
 //! own messages stay in order though it was the owner when they were sent. And a process that outlived its lease says
 //! nothing twice.
 
-use rehome::node::{CallId, CallResult, MoveOutcome, RefusedReason, UserRequest};
+use rehome::node::{CallError, CallId, CallResult, MoveOutcome, RefusedReason, UserRequest};
 use rehome::store::StoreCommand;
 use rehome::wire::Record;
 use rehome_tests::{RecordFault, StoreFault, World, commits, key, rid};
@@ -236,6 +236,20 @@ fn a_refusal_that_comes_after_the_route_went_on_is_not_left_behind() {
     world.advance(ms(1000));
     answered(&world, asked[0]);
     answered(&world, asked[1]);
+    world.end();
+}
+
+#[test]
+fn what_another_node_has_may_have_run_when_its_sender_shuts_down() {
+    let mut world = World::quiet(2, 1, |_| {});
+    world.slow_turn(ms(2000));
+    let asked = world.ask(1, 0, ms(10_000));
+    world.advance(ms(100));
+    // The turn runs at node 0; node 1 is told to end, and nobody can take back what it has sent.
+    world.call(1, UserRequest::Shutdown { timeout: ms(200) });
+    world.advance(ms(1000));
+    let ended = world.result(asked);
+    assert!(matches!(ended, Some(CallResult::Answered(Err(CallError::MayHaveRun(_))))), "{ended:?}");
     world.end();
 }
 

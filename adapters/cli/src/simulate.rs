@@ -270,6 +270,11 @@ fn tell(arguments: &SimulateArgs, total: &Total, took: Duration) {
     }
 }
 
+/// Whether a line of a trace tells a reader anything: what every record and second brings with it does not.
+fn tells(line: &str) -> bool {
+    !["<- Tick", "<- Sent {", " Ack {", "Event(Ignored", "-> Progress"].iter().any(|noise| line.contains(noise))
+}
+
 /// Makes a failure small, writes it down and shows it.
 fn report(arguments: &SimulateArgs, failed: &Failed) -> Failure {
     let Failed { profile, seed, said, kind: wanted } = failed;
@@ -281,9 +286,11 @@ fn report(arguments: &SimulateArgs, failed: &Failed) -> Failure {
     let script = script_of(*profile, *seed, acts);
     say!("making it small: {} choices, {} things that happen", script.choices.len(), script.hits());
     let small = shrink(script, arguments.tries, |script| kind(&run_script(*profile, script, 0)) == *wanted);
-    let shown = run_script(*profile, &small, 200);
+    let shown = run_script(*profile, &small, 400);
     say!("small: {} actions, {} choices, {} things that happen", small.acts, small.choices.len(), small.hits());
-    say!("{}", shown.tail.trim_end());
+    for line in shown.tail.lines().filter(|line| tells(line)) {
+        say!("{line}");
+    }
     for fault in &shown.faults {
         say!("{fault}");
     }

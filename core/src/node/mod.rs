@@ -82,6 +82,10 @@ pub struct Node {
     births: BTreeMap<CallId, Birth>,
     deaths: BTreeMap<CallId, CallError>,
     deletes_paused: Vec<(TenureKey, CallId)>,
+    /// Births that wait for the guard.
+    births_paused: Vec<CallId>,
+    /// The descriptor is being written once more.
+    refreshing: bool,
     moves: BTreeMap<RelocationId, Move>,
     move_calls: BTreeMap<CallId, RelocationId>,
     waiting_moves: BTreeMap<CallId, waiting::WaitingMove>,
@@ -306,6 +310,8 @@ impl Node {
             births: BTreeMap::new(),
             deaths: BTreeMap::new(),
             deletes_paused: Vec::new(),
+            births_paused: Vec::new(),
+            refreshing: false,
             moves: BTreeMap::new(),
             move_calls: BTreeMap::new(),
             waiting_moves: BTreeMap::new(),
@@ -336,7 +342,7 @@ impl Node {
             return Err(Misuse::ClockWentBack);
         }
         if let Input::User { call, .. } = &input
-            && !self.calls.insert(*call)
+            && (self.births.contains_key(call) || !self.calls.insert(*call))
         {
             return Err(Misuse::CallInUse(*call));
         }
@@ -399,7 +405,12 @@ impl Node {
             stages: self.stages.len(),
             budget_bytes: self.budget.used(),
             relays: self.relays.len(),
-            calls: self.calls.len(),
+            calls: self
+                .births
+                .keys()
+                .filter(|call| !self.calls.contains(call))
+                .count()
+                .saturating_add(self.calls.len()),
             routed: self.routes.values().fold(
                 self.forwarding.values().fold(0, |sum: usize, sent| sum.saturating_add(sent.len())),
                 |sum, route| sum.saturating_add(route.waiting()),
@@ -633,9 +644,12 @@ impl Node {
     }
 
     fn end_births(&mut self) {
-        for call in core::mem::take(&mut self.births).into_keys() {
-            self.done(call, CallResult::Created(Err(CallError::NotRun(NotRun::NotServing))));
+        for (call, birth) in core::mem::take(&mut self.births) {
+            let error =
+                if birth.may_stand() { CallError::StoreUnavailable } else { CallError::NotRun(NotRun::NotServing) };
+            self.done(call, CallResult::Created(Err(error)));
         }
+        self.births_paused.clear();
         for call in core::mem::take(&mut self.deaths).into_keys() {
             self.done(call, CallResult::Created(Err(CallError::NotRun(NotRun::NotServing))));
         }

@@ -291,6 +291,8 @@ impl Node {
         for (key, call) in core::mem::take(&mut self.deletes_paused) {
             self.delete_turns_ended(&key, call);
         }
+        self.births_go_on();
+        self.refresh_goes_on();
         let waiting: Vec<TenureKey> = self
             .hosted
             .iter()

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 /// The tests that try, in the order in which they are tried: the last ones take their time, and run only where the
 /// others see nothing.
-const GATES: [&[&str]; 2] = [&["machines", "nodes", "promises", "traps", "attempts"], &["simulation"]];
+const GATES: [&[&str]; 2] = [&["machines", "nodes", "promises", "traps", "attempts", "births"], &["simulation"]];
 
 /// Every name that stands in a `planted!("...")` of the core.
 fn planted(folder: &Path, found: &mut BTreeSet<String>) {
