@@ -6,6 +6,7 @@
 
 mod chance;
 mod host;
+pub mod model;
 mod oracle;
 mod profile;
 mod world;

@@ -79,9 +79,9 @@ fn try_fault(root: &Path, wrapper: &Path, target: &Path, name: &str) -> (Vec<Str
     if !cleaned.is_ok_and(|status| status.success()) {
         return (Vec::new(), String::from("cargo clean failed"));
     }
-    // The scenarios take a second; the histories run where these see nothing.
+    // The scenarios take a second; the searches run where these see nothing, and then the histories.
     let mut text = String::new();
-    for tests in [["machines", "nodes", "promises", "traps", "attempts"].as_slice(), &["simulation"]] {
+    for tests in [["machines", "nodes", "promises", "traps", "attempts"].as_slice(), &["model"], &["simulation"]] {
         let mut command = Command::new(&cargo);
         command.current_dir(root).args(["test", "--quiet", "--no-fail-fast", "-p", "rehome-tests", "--target-dir"]);
         command.arg(target).env("RUSTC_WORKSPACE_WRAPPER", wrapper).env(FAULT, name).env("RUST_BACKTRACE", "0");
@@ -104,7 +104,7 @@ fn try_fault(root: &Path, wrapper: &Path, target: &Path, name: &str) -> (Vec<Str
         }
     }
     let said =
-        |line: &&str| line.starts_with("promise ") || line.starts_with("liveness") || line.starts_with("assertion");
+        |line: &&str| ["promise ", "model: ", "liveness", "assertion"].iter().any(|start| line.starts_with(start));
     let mut reason = text.lines().find(said).unwrap_or("-").to_owned();
     reason.truncate(reason.floor_char_boundary(110));
     (gates, reason.replace('|', "/"))
