@@ -57,6 +57,16 @@ fn every_input_on_its_own() {
 }
 
 #[test]
+fn every_input_also_of_a_peer_that_is_gone() {
+    assert!(passes("every input, also of a peer that is gone").unique > 1_000);
+}
+
+#[test]
+fn an_orderly_end() {
+    assert!(passes("an orderly end").unique > 1_000);
+}
+
+#[test]
 fn two_processes_with_one_owner_id() {
     assert!(passes("two processes with one owner id").unique > 50_000);
 }

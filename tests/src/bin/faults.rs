@@ -79,9 +79,9 @@ fn try_fault(root: &Path, wrapper: &Path, target: &Path, name: &str) -> (Vec<Str
     if !cleaned.is_ok_and(|status| status.success()) {
         return (Vec::new(), String::from("cargo clean failed"));
     }
-    // The scenarios take a second; the searches run where these see nothing, and then the histories.
+    // The scenarios take a second; the histories run where these see nothing, and then the searches.
     let mut text = String::new();
-    for tests in [["machines", "nodes", "promises", "traps", "attempts"].as_slice(), &["model"], &["simulation"]] {
+    for tests in [["machines", "nodes", "promises", "traps", "attempts"].as_slice(), &["simulation"], &["model"]] {
         let mut command = Command::new(&cargo);
         command.current_dir(root).args(["test", "--quiet", "--no-fail-fast", "-p", "rehome-tests", "--target-dir"]);
         command.arg(target).env("RUSTC_WORKSPACE_WRAPPER", wrapper).env(FAULT, name).env("RUST_BACKTRACE", "0");

@@ -20,7 +20,9 @@ mod setup;
 pub mod setups;
 mod state;
 mod steps;
+mod stores;
 mod tables;
+mod wants;
 
 pub use next::Act;
 pub use run::{Outcome, Searched, search, shortest};

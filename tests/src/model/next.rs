@@ -6,7 +6,8 @@ use super::router::{CHUNK, CUTOVER, FAILED, PREPARE, READY, Router};
 use super::setup::{Setup, Weakening};
 use super::state::{Bits, Gate, Ghost, Life, List, MOVES, PROCS, Query, Spent, State};
 use super::steps::Model;
-use super::tables::{SourceIn, Tables, TargetIn};
+use super::tables::Tables;
+use super::wants::{SourceIn, TargetIn};
 use rehome::store::plan;
 use rehome::store::record::LeaseRecord;
 use std::time::Duration;
@@ -45,6 +46,10 @@ pub enum Act {
     Create(u8),
     Delete(u8),
     Touch,
+    TargetGone(u8),
+    SourceGone(u8),
+    Shutdown(u8),
+    Releases(u8),
 }
 
 fn small(number: usize) -> u8 {
@@ -88,6 +93,7 @@ impl Tables {
             seen,
             leased,
             running: leased,
+            ending: Bits::default(),
             guarded: leased,
             lives,
             facts: [0; MOVES],
@@ -111,7 +117,7 @@ impl Model {
         let setup = &self.setup;
         let acts_here = |process: u8| state.running.has(process) && state.guarded.has(process);
         for (at, life) in (0u8..).zip(state.lives.as_slice()) {
-            if life.gate != Gate::Open || !acts_here(life.process) {
+            if life.gate != Gate::Open || !acts_here(life.process) || state.ending.has(life.process) {
                 continue;
             }
             let busy = state.sources.iter().zip(&state.facts).any(|(machine, facts)| {
@@ -153,7 +159,7 @@ impl Model {
         }
         acts.extend((0..small(state.held.as_slice().len())).map(Act::HeldHappens));
         for process in 0..small(setup.processes()) {
-            self.of_process(state, process, acts);
+            self.of_process(tables, state, process, acts);
         }
         if state.spent.touches < setup.touches && state.seen.incarnation != 0 {
             acts.push(Act::Touch);
@@ -194,6 +200,9 @@ impl Model {
             if self.setup.fine && is.phase.is_empty() {
                 acts.push(Act::Cancel(attempt));
             }
+            if self.setup.fine && !state.leased.has(facts.target) {
+                acts.push(Act::TargetGone(attempt));
+            }
             let waits = is.phase == "Waiting" || is.state == "Waiting(Record)";
             if self.setup.fine && waits && !asks(state, super::state::Who::Source(attempt)) {
                 acts.push(Act::SourcePoll(attempt));
@@ -204,6 +213,9 @@ impl Model {
             acts.push(Act::TargetDeadline(attempt));
             if self.setup.fine {
                 acts.push(Act::TargetCut(attempt));
+            }
+            if self.setup.fine && !state.leased.has(facts.source) {
+                acts.push(Act::SourceGone(attempt));
             }
             let asks = asks(state, super::state::Who::Target(attempt));
             if is.state == "Ready" && !asks {
@@ -218,12 +230,27 @@ impl Model {
         }
     }
 
-    fn of_process(&self, state: &State, process: u8, acts: &mut Vec<Act>) {
+    /// Whether a process that ends still has something that only the store can decide.
+    fn undecided(&self, tables: &Tables, state: &State, process: u8) -> bool {
+        (0..usize::from(state.spent.moves)).any(|at| {
+            let facts = tables.facts(state.facts[at]);
+            let settles = state.sources[at] != 0 && !tables.source_at(state.sources[at]).phase.is_empty();
+            let commits = state.targets[at] != 0 && tables.target_at(state.targets[at]).state == "Committing";
+            facts.source == process && settles || facts.target == process && commits
+        })
+    }
+
+    fn of_process(&self, tables: &Tables, state: &State, process: u8, acts: &mut Vec<Act>) {
         let setup = &self.setup;
         let (running, guarded) = (state.running.has(process), state.guarded.has(process));
         if running {
             if state.spent.crashes < setup.crashes {
                 acts.push(Act::Crash(process));
+            }
+            if state.spent.shutdowns < setup.shutdowns && !state.ending.has(process) {
+                acts.push(Act::Shutdown(process));
+            } else if state.ending.has(process) && !self.undecided(tables, state, process) {
+                acts.push(Act::Releases(process));
             }
             if !guarded {
                 acts.push(Act::Renews(process));
@@ -235,7 +262,8 @@ impl Model {
         if state.leased.has(process) && !(running && guarded) {
             acts.push(Act::LeaseEnds(process));
         }
-        let free = running && guarded && state.births[usize::from(process)].incarnation == 0;
+        let free =
+            running && guarded && !state.ending.has(process) && state.births[usize::from(process)].incarnation == 0;
         if free && state.seen.incarnation != 0 && !state.leased.has(state.seen.owner) {
             if state.spent.reclaims < setup.reclaims {
                 acts.push(Act::Reclaim(process));
@@ -281,6 +309,16 @@ impl Model {
             Act::GuardPasses(process) => {
                 router.state.spent.lapses += 1;
                 router.state.guarded.drop(process);
+            }
+            Act::TargetGone(attempt) => router.source(attempt, SourceIn::Gone),
+            Act::SourceGone(attempt) => router.target(attempt, TargetIn::Gone),
+            Act::Shutdown(process) => {
+                router.state.spent.shutdowns += 1;
+                router.shuts_down(process);
+            }
+            Act::Releases(process) => {
+                router.stop(process, true);
+                router.lease_ends(process);
             }
             Act::Renews(process) => router.renews(process),
             Act::LeaseEnds(process) => router.lease_ends(process),

@@ -17,6 +17,7 @@ pub(super) const WAITING: &str = "a settlement that read a committed move ends";
 pub(super) const FOLLOW: &str = "a follow route leads to a proved tenure";
 
 pub(super) const ALL_OPEN: &str = "every move may open";
+pub(super) const AGAIN: &str = "a second incarnation may open";
 pub(super) const FENCED: &str = "a fence may keep the object";
 
 pub(super) fn properties() -> Vec<Property<Model>> {
@@ -38,6 +39,9 @@ pub(super) fn properties() -> Vec<Property<Model>> {
         Property::always(FOLLOW, |_, state: &State| !state.ghost.wrong.has(FOLLOWS)),
         Property::sometimes(ALL_OPEN, |model: &Model, state: &State| {
             state.ghost.opened.0 == (1 << model.setup.moves) - 1
+        }),
+        Property::sometimes(AGAIN, |model: &Model, state: &State| {
+            model.setup.reclaims + model.setup.recreates == 0 || open(state).any(|life| life.incarnation > 1)
         }),
         Property::sometimes(FENCED, |_, state: &State| {
             state.ghost.kept.0 != 0 && state.frames.iter().any(|sent| sent & 16 != 0)

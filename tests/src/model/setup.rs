@@ -57,6 +57,8 @@ pub struct Setup {
     pub crashes: u8,
     /// Lease guards that may pass; the store ends a lease only after that.
     pub lapses: u8,
+    /// Orderly ends of a process, which gives its lease back when nothing of it is undecided.
+    pub shutdowns: u8,
     /// Takings-over of an object whose owner's lease has ended.
     pub reclaims: u8,
     /// Deletions, and as many creations.
@@ -83,6 +85,7 @@ impl Setup {
             moves,
             crashes: 0,
             lapses: 0,
+            shutdowns: 0,
             reclaims: 0,
             recreates: 0,
             touches: 0,

@@ -12,6 +12,8 @@ pub fn usual() -> Vec<Setup> {
         Setup { recreates: 2, ..Setup::new("deleted and created again", 2, 1) },
         Setup { recreates: 1, touches: 1, forget: true, ..Setup::new("others write the record", 2, 1) },
         Setup { fine: true, ..Setup::new("every input", 2, 2) },
+        Setup { fine: true, lapses: 1, crashes: 1, ..Setup::new("every input, also of a peer that is gone", 2, 1) },
+        Setup { shutdowns: 1, reclaims: 1, forget: true, ..Setup::new("an orderly end", 2, 2) },
         Setup { twin: true, ..Setup::new("two processes with one owner id", 2, 2) },
     ]
 }

@@ -241,6 +241,7 @@ pub(super) struct Spent {
     pub(super) moves: u8,
     pub(super) crashes: u8,
     pub(super) lapses: u8,
+    pub(super) shutdowns: u8,
     pub(super) reclaims: u8,
     pub(super) deletes: u8,
     pub(super) creates: u8,
@@ -283,6 +284,8 @@ pub struct State {
     pub(super) leased: Bits,
     /// Processes that run.
     pub(super) running: Bits,
+    /// Processes that end in order.
+    pub(super) ending: Bits,
     /// Processes whose guard lets them act.
     pub(super) guarded: Bits,
     pub(super) lives: List<Life, 4>,
@@ -323,7 +326,7 @@ impl Hash for State {
                 ghost.opened.0,
             ]),
             word([ghost.kept.0, ghost.lost.0, ghost.wrong.0, born[0], born[1], born[2], ghost.hung.0, 0]),
-            four([births[0], births[1], births[2], 0]),
+            four([births[0], births[1], births[2], u16::from_le_bytes([self.ending.0, spent.shutdowns])]),
             word([
                 spent.moves,
                 spent.crashes,

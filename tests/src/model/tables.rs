@@ -5,14 +5,15 @@ use super::engine::Engine;
 use super::names::{Facts, Names};
 use super::setup::{Setup, Weakening};
 use super::state::Seen;
+use super::wants::{Dids, SourceIn, TargetIn, source_dids, target_dids};
 use rehome::id::TypeName;
-use rehome::machine::settlement::{LeaseSeen, RecordSeen, SourceAsk, TargetAsk, WriteSeen};
-use rehome::machine::source::{Source, SourceEffect, SourceInput, SourceTimer};
-use rehome::machine::target::{Facts as TargetFacts, Limits, Target, TargetEffect, TargetInput, TargetTimer};
+use rehome::machine::settlement::{LeaseSeen, RecordSeen, WriteSeen};
+use rehome::machine::source::{Source, SourceInput, SourceTimer};
+use rehome::machine::target::{Facts as TargetFacts, Limits, Target, TargetInput, TargetTimer};
 use rehome::node::Conn;
 use rehome::store::plan::{self, CommitPlan};
 use rehome::store::record::{Authority, AuthorityRecord, authority_key, lease_key};
-use rehome::store::{Batch, Condition, StoreCommand, StoreReply};
+use rehome::store::{Batch, Condition, StoreCommand, StoreKey, StoreReply};
 use rehome::wire::FailureCode;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
@@ -66,141 +67,6 @@ impl<K: Hash + Eq, V> Numbered<K, V> {
     }
 }
 
-/// What a machine wants, without what only the wire needs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Did {
-    #[default]
-    Nothing,
-    AskSize,
-    AcquireBudget,
-    ReadRecord,
-    ReadOwnLease,
-    ReadSourceLease,
-    Write,
-    CloseGate,
-    Capture,
-    Transfer,
-    Cutover,
-    Wait,
-    Resume,
-    Retire {
-        follow: bool,
-    },
-    Moved,
-    Lose,
-    /// Refused, or the follow is over.
-    End,
-    Restore,
-    SendReady,
-    SendFailed,
-    Open,
-    Discard,
-}
-
-pub(super) type Dids = [Did; 6];
-
-/// What a source hears.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SourceIn {
-    Size,
-    Budget,
-    TurnsEnded,
-    Captured,
-    Ready,
-    Failed,
-    PeerDown,
-    Submitted,
-    Retired,
-    Deadline,
-    Poll,
-    Cancel,
-    GuardLive,
-    Over,
-    Record(u16),
-    OwnLease(LeaseSeen),
-    Preserved(WriteSeen),
-}
-
-/// What a target hears.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TargetIn {
-    PrepareAgain,
-    PrepareOther,
-    Chunk,
-    Cutover,
-    Restored,
-    PeerDown,
-    Deadline,
-    CutoverWait,
-    Poll,
-    Over,
-    Record(u16),
-    OwnLease(LeaseSeen),
-    SourceLease(LeaseSeen),
-    Submitted(WriteSeen),
-}
-
-const fn lease_code(seen: LeaseSeen) -> u64 {
-    match seen {
-        LeaseSeen::Unknown => 0,
-        LeaseSeen::Missing => 1,
-        LeaseSeen::Live => 2,
-    }
-}
-
-const fn write_code(seen: WriteSeen) -> u64 {
-    match seen {
-        WriteSeen::Unknown => 0,
-        WriteSeen::Conflict => 1,
-        WriteSeen::Applied => 2,
-    }
-}
-
-impl SourceIn {
-    const fn code(self) -> u64 {
-        match self {
-            Self::Size => 1,
-            Self::Budget => 2,
-            Self::TurnsEnded => 3,
-            Self::Captured => 4,
-            Self::Ready => 5,
-            Self::Failed => 6,
-            Self::PeerDown => 7,
-            Self::Submitted => 8,
-            Self::Retired => 9,
-            Self::Deadline => 10,
-            Self::Poll => 11,
-            Self::Cancel => 12,
-            Self::GuardLive => 13,
-            Self::Over => 14,
-            Self::OwnLease(seen) => 20 + lease_code(seen),
-            Self::Preserved(seen) => 30 + write_code(seen),
-            Self::Record(reply) => 1 << 16 | reply as u64,
-        }
-    }
-}
-
-impl TargetIn {
-    const fn code(self) -> u64 {
-        match self {
-            Self::PrepareAgain => 1,
-            Self::PrepareOther => 2,
-            Self::Chunk => 3,
-            Self::Cutover => 4,
-            Self::Restored => 5,
-            Self::PeerDown => 6,
-            Self::Deadline => 7,
-            Self::CutoverWait => 8,
-            Self::Poll => 9,
-            Self::Over => 10,
-            Self::OwnLease(seen) => 20 + lease_code(seen),
-            Self::SourceLease(seen) => 30 + lease_code(seen),
-            Self::Submitted(seen) => 40 + write_code(seen),
-            Self::Record(reply) => 1 << 16 | reply as u64,
-        }
-    }
-}
-
 /// Where a machine is, for the actions that it allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Where {
@@ -218,6 +84,13 @@ impl Limits for AnySize {
     }
 }
 
+/// A reply, and the record that it shows.
+#[derive(Debug)]
+struct Reply {
+    reply: StoreReply,
+    record: Result<Option<Authority>, ()>,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Tables {
@@ -226,11 +99,14 @@ pub(super) struct Tables {
     engines: Numbered<Engine>,
     seen: Vec<(Seen, u8)>,
     commands: Numbered<StoreCommand>,
-    replies: Numbered<StoreReply>,
+    replies: Numbered<StoreReply, Reply>,
     facts: Numbered<Facts>,
     /// By what they print but for the number of polls so far, which only lengthens the wait for the next.
     sources: Numbered<String, (Source, Where)>,
     targets: Numbered<Target, (Target, Where)>,
+    commits: Memo<u16>,
+    preserves: Memo<u16>,
+    reads: Memo<u16>,
     applied: Memo<(u16, u16)>,
     past: Memo<bool>,
     source_steps: Memo<(u16, Dids)>,
@@ -251,6 +127,9 @@ impl Tables {
             facts: Numbered::new(),
             sources: Numbered::new(),
             targets: Numbered::new(),
+            commits: Memo::default(),
+            preserves: Memo::default(),
+            reads: Memo::default(),
             applied: Memo::default(),
             past: Memo::default(),
             source_steps: Memo::default(),
@@ -297,7 +176,7 @@ impl Tables {
         }
         let mut engine = self.engines.get(store).clone();
         let reply = engine.apply(self.commands.get(command));
-        let result = (self.engine(engine), self.replies.number(reply.clone(), || reply));
+        let result = (self.engine(engine), self.number_reply(reply));
         self.applied.insert(key, result);
         result
     }
@@ -337,24 +216,37 @@ impl Tables {
     }
 
     pub(super) fn read_record(&mut self) -> u16 {
-        self.command(StoreCommand::Read(authority_key(&Names::object())))
+        self.read(0, |_| authority_key(&Names::object()))
     }
 
     pub(super) fn read_lease(&mut self, process: u8) -> u16 {
-        self.command(StoreCommand::Read(lease_key(&self.names.peer(process).owner)))
+        self.read(1 + u64::from(process), |names| lease_key(&names.peer(process).owner))
+    }
+
+    fn read(&mut self, key: u64, what: impl FnOnce(&Names) -> StoreKey) -> u16 {
+        if let Some(known) = self.reads.get(&key) {
+            return *known;
+        }
+        let number = self.command(StoreCommand::Read(what(&self.names)));
+        self.reads.insert(key, number);
+        number
+    }
+
+    fn number_reply(&mut self, reply: StoreReply) -> u16 {
+        self.replies.number(reply.clone(), || Reply { record: authority(&reply), reply })
     }
 
     pub(super) fn unknown(&mut self) -> u16 {
-        self.replies.number(StoreReply::Unknown, || StoreReply::Unknown)
+        self.number_reply(StoreReply::Unknown)
     }
 
     /// The record that a reply shows; `Err` where it says nothing.
-    pub(super) fn record_of(&self, reply: u16) -> Result<Option<Authority>, ()> {
-        authority(self.replies.get(reply))
+    pub(super) fn record_of(&self, reply: u16) -> Result<Option<&Authority>, ()> {
+        self.replies.get(reply).record.as_ref().map(Option::as_ref).map_err(|()| ())
     }
 
     pub(super) fn lease_of(&self, reply: u16) -> LeaseSeen {
-        match self.replies.get(reply) {
+        match &self.replies.get(reply).reply {
             StoreReply::Missing => LeaseSeen::Missing,
             StoreReply::Found(found) if found.ttl.is_some() => LeaseSeen::Live,
             _ => LeaseSeen::Unknown,
@@ -362,7 +254,7 @@ impl Tables {
     }
 
     pub(super) fn write_of(&self, reply: u16) -> WriteSeen {
-        match self.replies.get(reply) {
+        match &self.replies.get(reply).reply {
             StoreReply::Applied(_) => WriteSeen::Applied,
             StoreReply::Conflict => WriteSeen::Conflict,
             _ => WriteSeen::Unknown,
@@ -381,7 +273,11 @@ impl Tables {
 
     /// The record that the source read before the seal.
     fn fence(&self, facts: &Facts) -> Authority {
-        self.record_of(facts.read).ok().flatten().expect("a stage stands only after its source read the record")
+        self.record_of(facts.read)
+            .ok()
+            .flatten()
+            .cloned()
+            .expect("a stage stands only after its source read the record")
     }
 
     pub(super) fn look_alike(&self, one: u16, other: u16) -> bool {
@@ -392,8 +288,11 @@ impl Tables {
         one.looks_like(&other, self.fence(&one).version == self.fence(&other).version)
     }
 
-    pub(super) fn commit(&mut self, facts: u16) -> u16 {
-        let facts = self.facts(facts);
+    pub(super) fn commit(&mut self, number: u16) -> u16 {
+        if let Some(known) = self.commits.get(&u64::from(number)) {
+            return *known;
+        }
+        let facts = self.facts(number);
         let record = self.fence(&facts);
         let tenure = self.names.target_tenure(&facts, record.version);
         let plan = CommitPlan {
@@ -406,12 +305,19 @@ impl Tables {
             application: record.record.slot.application,
             reserved: false,
         };
-        self.write(plan.batch())
+        let command = self.write(plan.batch());
+        self.commits.insert(u64::from(number), command);
+        command
     }
 
-    pub(super) fn preserve(&mut self, facts: u16) -> u16 {
-        let record = self.fence(&self.facts(facts));
-        self.write(plan::preserve(&Names::object(), &record))
+    pub(super) fn preserve(&mut self, number: u16) -> u16 {
+        if let Some(known) = self.preserves.get(&u64::from(number)) {
+            return *known;
+        }
+        let record = self.fence(&self.facts(number));
+        let command = self.write(plan::preserve(&Names::object(), &record));
+        self.preserves.insert(u64::from(number), command);
+        command
     }
 
     // Machines.
@@ -454,6 +360,8 @@ impl Tables {
             SourceIn::Cancel => SourceInput::Cancel,
             SourceIn::GuardLive => SourceInput::GuardLive,
             SourceIn::Over => SourceInput::Over,
+            SourceIn::Shutdown => SourceInput::Shutdown,
+            SourceIn::Gone => SourceInput::TargetGone,
             SourceIn::Record(reply) => SourceInput::Record(self.source_record(&facts, settling, reply)),
             SourceIn::OwnLease(_) if self.setup.lacks(Weakening::GoneIsLost) && at.phase == "LeaseOfGone" => {
                 SourceInput::OwnLease(LeaseSeen::Missing)
@@ -484,7 +392,7 @@ impl Tables {
         if settling && other && beyond && self.setup.lacks(Weakening::OwnerIsTarget) {
             return RecordSeen::Unknown;
         }
-        RecordSeen::Found(Box::new(found))
+        RecordSeen::Found(Box::new(found.clone()))
     }
 
     /// Whether a reply shows the tenure that the attempt starts from.
@@ -542,10 +450,12 @@ impl Tables {
             TargetIn::CutoverWait => TargetInput::Timer(TargetTimer::CutoverWait),
             TargetIn::Poll => TargetInput::Timer(TargetTimer::Poll),
             TargetIn::Over => TargetInput::Over,
+            TargetIn::Shutdown => TargetInput::Shutdown,
+            TargetIn::Gone => TargetInput::SourceGone,
             TargetIn::Record(reply) => TargetInput::Record(match self.record_of(reply) {
                 Err(()) => RecordSeen::Unknown,
                 Ok(None) => RecordSeen::Missing,
-                Ok(Some(found)) => RecordSeen::Found(Box::new(found)),
+                Ok(Some(found)) => RecordSeen::Found(Box::new(found.clone())),
             }),
             TargetIn::OwnLease(seen) => TargetInput::OwnLease(seen),
             TargetIn::SourceLease(seen) => TargetInput::SourceLease(seen),
@@ -596,56 +506,4 @@ fn without_polls(machine: &Source) -> String {
         Some((before, after)) => format!("{before}{}", after.trim_start_matches(|c: char| c.is_ascii_digit())),
         None => text,
     }
-}
-
-fn filled(dids: impl Iterator<Item = Did>) -> Dids {
-    let mut out = Dids::default();
-    for (at, did) in dids.filter(|did| *did != Did::Nothing).enumerate() {
-        out[at] = did;
-    }
-    out
-}
-
-fn source_dids(effects: impl IntoIterator<Item = SourceEffect>) -> Dids {
-    filled(effects.into_iter().map(|effect| match effect {
-        SourceEffect::AskSize => Did::AskSize,
-        SourceEffect::AcquireBudget => Did::AcquireBudget,
-        SourceEffect::ReadRecord | SourceEffect::Settle(SourceAsk::ReadRecord) => Did::ReadRecord,
-        SourceEffect::Settle(SourceAsk::ReadOwnLease) => Did::ReadOwnLease,
-        SourceEffect::Settle(SourceAsk::Preserve) => Did::Write,
-        SourceEffect::Settle(SourceAsk::Wait(_)) | SourceEffect::Arm(SourceTimer::Poll(_)) => Did::Wait,
-        SourceEffect::CloseGate => Did::CloseGate,
-        SourceEffect::Capture(_) => Did::Capture,
-        SourceEffect::Transfer => Did::Transfer,
-        SourceEffect::Submit => Did::Cutover,
-        SourceEffect::Resume(_proof, _) => Did::Resume,
-        SourceEffect::Retire { follow } => Did::Retire { follow },
-        SourceEffect::Moved => Did::Moved,
-        SourceEffect::Lose => Did::Lose,
-        SourceEffect::Refuse(_) | SourceEffect::End => Did::End,
-        // What was sent once may come again at any time here.
-        SourceEffect::ResendPrepare
-        | SourceEffect::Resubmit
-        | SourceEffect::Arm(_)
-        | SourceEffect::Disarm(_)
-        | SourceEffect::Ignored { .. } => Did::Nothing,
-    }))
-}
-
-fn target_dids(effects: impl IntoIterator<Item = TargetEffect>) -> Dids {
-    filled(effects.into_iter().map(|effect| match effect {
-        TargetEffect::ReadRecord | TargetEffect::Settle(TargetAsk::ReadRecord) => Did::ReadRecord,
-        TargetEffect::Settle(TargetAsk::Submit) => Did::Write,
-        TargetEffect::Settle(TargetAsk::ReadOwnLease) => Did::ReadOwnLease,
-        TargetEffect::Settle(TargetAsk::ReadSourceLease) => Did::ReadSourceLease,
-        TargetEffect::Settle(TargetAsk::Wait) | TargetEffect::Arm(TargetTimer::Poll) => Did::Wait,
-        TargetEffect::Restore { .. } => Did::Restore,
-        TargetEffect::SendReady => Did::SendReady,
-        TargetEffect::SendFailed(_) => Did::SendFailed,
-        TargetEffect::Open { .. } => Did::Open,
-        TargetEffect::Discard { .. } => Did::Discard,
-        TargetEffect::Warn | TargetEffect::Arm(_) | TargetEffect::Disarm(_) | TargetEffect::Ignored { .. } => {
-            Did::Nothing
-        }
-    }))
 }
