@@ -6,6 +6,8 @@
 
 mod chance;
 mod host;
+#[cfg(feature = "model")]
+pub mod model;
 mod oracle;
 mod profile;
 mod shrink;

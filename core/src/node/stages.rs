@@ -2,7 +2,7 @@
 //! queue stands before its first chunk is taken, and a stage that ended is remembered.
 
 use super::event::{Event, Point};
-use super::io::{Class, Conn, HostCommand, HostReply};
+use super::io::{Class, Conn, HostCommand, HostReply, Ticket};
 use super::objects::{Gate, Hosted, Item, Work, tenure_key};
 use super::{Node, Purpose, SendPurpose, StoreAnswer, TargetQuery, TenureKey, TimerKey, carry};
 use crate::fence::{ObjectIdentity, ObjectKey, PeerFence, RelocationIdentity, Tenure};
@@ -25,6 +25,8 @@ pub(super) struct Stage {
     tenure: Tenure,
     commits: TargetTenure,
     conn: Conn,
+    /// Its question to the store that was asked last.
+    asked: Option<Ticket>,
     /// The record that the commit will replace.
     record: Option<AuthorityRecord>,
     /// The host was asked to make the object.
@@ -151,6 +153,7 @@ impl Node {
             tenure,
             commits,
             conn,
+            asked: None,
             record: None,
             restored: false,
             temporary: VecDeque::new(),
@@ -303,7 +306,15 @@ impl Node {
 
     fn target_store(&mut self, relocation: RelocationId, query: TargetQuery, command: StoreCommand) {
         let give_up = self.now.mono.after(self.config.timing.store_timeout);
-        self.store(Purpose::Target(relocation, query), command, give_up);
+        let ticket = self.store(Purpose::Target(relocation, query), command, give_up);
+        let older = self.stages.get_mut(&relocation).and_then(|stage| stage.asked.replace(ticket));
+        // A stage that was only looking on may have a read out when its cutover comes. Its answer is older than what the
+        // settlement asks from then on, and must not pass for the answer to any of that.
+        if let Some(older) = older
+            && !planted!("older_question_answers")
+        {
+            self.tickets.remove(&older);
+        }
     }
 
     fn target_ask(&mut self, relocation: RelocationId, ask: TargetAsk) {

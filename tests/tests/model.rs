@@ -1,0 +1,86 @@
+//! Exhaustive searches over the real machines, each to its end, and the controls: without any one of the rules the same
+//! search finds a counterexample.
+
+use rehome_tests::model::setups::{control, usual};
+use rehome_tests::model::{Searched, Weakening, search, shortest};
+use std::time::Duration;
+
+/// Far more than any of these searches takes; one that is not over by then proves nothing and fails.
+const LIMIT: Duration = Duration::from_secs(900);
+
+fn passes(name: &str) -> Searched {
+    let setup = usual().into_iter().find(|setup| setup.name == name).expect("a setup of this name");
+    let found = search(setup, LIMIT);
+    let Searched { unique, total, depth, took, values, .. } = &found;
+    println!("{name}: {unique} states ({total} with repeats), depth {depth}, {took:.1?}, values {values:?}");
+    if let Some(broken) = found.broken.first() {
+        panic!("model: {} in {} steps\n{}", broken.rule, broken.steps, broken.path);
+    }
+    assert!(found.complete, "the search was not over after {took:?}: it proves nothing");
+    assert!(found.unreached.is_empty(), "never reached, so the search means nothing: {:?}", found.unreached);
+    found
+}
+
+#[test]
+fn there_and_back_again() {
+    assert!(passes("there and back again").unique > 3_000_000);
+}
+
+#[test]
+fn three_nodes() {
+    assert!(passes("three nodes").unique > 150_000);
+}
+
+#[test]
+fn a_crash() {
+    assert!(passes("a crash").unique > 1_000_000);
+}
+
+#[test]
+fn a_lease_ends_and_the_object_is_taken_over() {
+    assert!(passes("a lease ends").unique > 4_000_000);
+}
+
+#[test]
+fn deleted_and_created_again() {
+    assert!(passes("deleted and created again").unique > 900_000);
+}
+
+#[test]
+fn others_write_the_record_and_ended_moves_are_forgotten() {
+    assert!(passes("others write the record").unique > 450_000);
+}
+
+#[test]
+fn every_input_on_its_own() {
+    assert!(passes("every input").unique > 50_000);
+}
+
+#[test]
+fn every_input_also_of_a_peer_that_is_gone() {
+    assert!(passes("every input, also of a peer that is gone").unique > 1_000);
+}
+
+#[test]
+fn an_orderly_end() {
+    assert!(passes("an orderly end").unique > 1_000);
+}
+
+#[test]
+fn two_processes_with_one_owner_id() {
+    assert!(passes("two processes with one owner id").unique > 50_000);
+}
+
+/// A search that cannot fail proves nothing.
+#[test]
+fn every_rule_is_needed() {
+    let mut passed = Vec::new();
+    for rule in Weakening::ALL {
+        let found = shortest(control(rule), LIMIT);
+        match found.broken.first() {
+            Some(broken) => println!("without {rule:?}: {} in {} steps\n{}\n", broken.rule, broken.steps, broken.path),
+            None => passed.push(rule),
+        }
+    }
+    assert!(passed.is_empty(), "the search finds nothing without {passed:?}");
+}
