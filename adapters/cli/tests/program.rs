@@ -232,3 +232,50 @@ fn a_large_object_moves_with_little_more_memory_than_its_size() {
     assert!(extra > SIZE, "no move was seen: {extra} bytes");
     assert!(extra * 10 < SIZE * 22, "{:.2} times its size", extra as f64 / SIZE as f64);
 }
+
+#[test]
+fn a_simulation_says_what_it_did_and_fails_if_that_is_too_little() {
+    let small = ["simulate", "--seeds", "3..6", "--acts", "60", "--jobs", "2", "--twice", "--json"];
+    let output = rehome(&small);
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{said}\n{}", text(&output.stderr));
+    let json: serde_json::Value = serde_json::from_str(said.lines().last().expect("a line")).expect("JSON");
+    assert!(json["histories"] == 27 && json["moved"].as_u64() > Some(10), "{json}");
+    // The same seeds make the same histories, however many run at once.
+    let again = rehome(&["simulate", "--seeds", "3..6", "--acts", "60", "--jobs", "1", "--json"]);
+    let again: serde_json::Value =
+        serde_json::from_str(text(&again.stdout).lines().last().expect("a line")).expect("JSON");
+    for figure in ["moved", "kept_source", "turns", "answered", "inputs", "faults"] {
+        assert_eq!(again[figure], json[figure], "{figure}");
+    }
+    for (least, too_few) in [("--least-moves", "moves are too few"), ("--least-kinds", "kinds of fault")] {
+        let output = rehome(&["simulate", "--seeds", "3..4", "--profile", "calm", "--acts", "20", least, "1000000"]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(text(&output.stderr).contains(too_few), "{}", text(&output.stderr));
+    }
+    refused(&rehome(&["simulate", "--profile", "stormy"]), "stormy");
+    refused(&rehome(&["simulate", "--seeds", "7..7"]), "empty");
+}
+
+#[test]
+fn a_written_history_is_shown_step_by_step() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("history.json").display().to_string();
+    let history = r#"{"version":1,"profile":"calm","seed":1,"seed_acts":400,"fault":"promise 1: none","acts":5,"choices":[0,1,true,null,7]}"#;
+    std::fs::write(&file, history).expect("a file");
+    let whole = rehome(&["replay", &file]);
+    assert!(whole.status.success());
+    let lines: Vec<String> = text(&whole.stdout).lines().map(str::to_owned).collect();
+    assert!(lines.len() > 100 && lines.iter().any(|line| line.contains("everything heals")));
+    assert!(lines.last().is_some_and(|line| line.starts_with("no oracle speaks")));
+    let end = rehome(&["replay", &file, "--last", "10"]);
+    assert_eq!(text(&end.stdout).lines().count(), 11);
+    // One step, and then no more input.
+    let step = rehome(&["replay", &file, "--step"]);
+    assert_eq!(text(&step.stdout).lines().collect::<Vec<_>>(), [&lines[0]]);
+    std::fs::write(&file, history.replace("calm", "stormy")).expect("a file");
+    refused(&rehome(&["replay", &file]), "stormy");
+    std::fs::write(&file, history.replace("\"version\":1", "\"version\":9")).expect("a file");
+    refused(&rehome(&["replay", &file]), "version 9");
+    refused(&rehome(&["replay", "/no/such/history.json"]), "/no/such/history.json");
+}

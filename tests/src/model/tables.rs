@@ -242,7 +242,7 @@ impl Tables {
 
     /// The record that a reply shows; `Err` where it says nothing.
     pub(super) fn record_of(&self, reply: u16) -> Result<Option<&Authority>, ()> {
-        self.replies.get(reply).record.as_ref().map(Option::as_ref).map_err(|()| ())
+        self.replies.get(reply).record.as_ref().map(Option::as_ref).map_err(|_| ())
     }
 
     pub(super) fn lease_of(&self, reply: u16) -> LeaseSeen {
