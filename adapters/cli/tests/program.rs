@@ -189,6 +189,40 @@ fn a_small_demonstration_is_judged_good_and_draws_its_report() {
     assert!(!page.contains("http"), "it loads nothing");
 }
 
+/// A process that has ended and is not waited for yet is none any more.
+#[cfg(target_os = "linux")]
+fn lives(pid: &str) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_demonstration_that_is_killed_leaves_no_process_behind() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rehome"));
+    command.args(["demo", "--moves", "1000000", "--objects", "5"]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut demo = Running(command.spawn().expect("the program starts"));
+    let id = demo.0.id();
+    let nodes = || std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
+    while nodes().split_whitespace().count() < 3 {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let nodes: Vec<String> = nodes().split_whitespace().map(str::to_owned).collect();
+    // They have all begun, as far as asking to end with it; one is stopped and cannot hear of anything.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let stopped = rustix::process::Pid::from_raw(nodes[0].parse().expect("a number")).expect("a process");
+    rustix::process::kill_process(stopped, rustix::process::Signal::STOP).expect("it is there");
+    demo.0.kill().expect("it is there");
+    demo.0.wait().expect("it ends");
+    for _ in 0..1000 {
+        if !nodes.iter().any(|node| lives(node)) {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("still there: {:?}", nodes.iter().filter(|node| lives(node)).collect::<Vec<_>>());
+}
+
 /// The anonymous memory of the processes that `parent` started, in bytes.
 #[cfg(target_os = "linux")]
 fn children_memory(parent: u32) -> u64 {
