@@ -128,7 +128,8 @@ pub(super) enum Who {
     Source(u8),
     Target(u8),
     Birth(u8),
-    Death(u8),
+    /// Of an incarnation at a process: one may be created while the one before is still being deleted.
+    Death(u8, u8),
 }
 
 /// What about.
@@ -162,7 +163,7 @@ impl Packed for Op {
             Who::Source(attempt) => (0, attempt),
             Who::Target(attempt) => (1, attempt),
             Who::Birth(process) => (2, process),
-            Who::Death(process) => (3, process),
+            Who::Death(process, incarnation) => (3, process << 4 | incarnation),
         };
         let who = u64::from(kind) << 40 | u64::from(of) << 48 | (self.query as u64) << 56;
         who | u64::from(self.command) | u64::from(self.reply) << 16
