@@ -82,17 +82,17 @@ fn two_processes_with_one_owner_id() {
 
 #[test]
 fn whole_nodes_there_and_back_again() {
-    assert!(whole_passes("whole: there and back again").unique > 700_000);
+    assert!(whole_passes("whole: there and back again").unique > 600_000);
 }
 
 #[test]
 fn whole_nodes_while_time_goes_on() {
-    assert!(whole_passes("whole: time goes on").unique > 350_000);
+    assert!(whole_passes("whole: time goes on").unique > 30_000);
 }
 
 #[test]
 fn whole_nodes_lose_their_connection() {
-    assert!(whole_passes("whole: a lost connection").unique > 800_000);
+    assert!(whole_passes("whole: a lost connection").unique > 200_000);
 }
 
 #[test]
@@ -102,12 +102,12 @@ fn whole_nodes_lose_their_connection_with_two_requests() {
 
 #[test]
 fn whole_nodes_with_two_requests() {
-    assert!(whole_passes("whole: two requests").unique > 200_000);
+    assert!(whole_passes("whole: two requests").unique > 100_000);
 }
 
 #[test]
 fn whole_nodes_asked_at_the_source() {
-    assert!(whole_passes("whole: asked at the source").unique > 35_000);
+    assert!(whole_passes("whole: asked at the source").unique > 1_300_000);
 }
 
 /// A search that cannot fail proves nothing.

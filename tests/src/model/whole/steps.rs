@@ -124,7 +124,6 @@ fn thing() -> TypeName {
 }
 
 fn new_node(node: usize) -> Node {
-    let day = Duration::from_secs(86_400);
     let config = Config {
         node: NodeFence {
             rid: RoutingId::new(name(node).into_bytes()).expect("an id"),
@@ -137,11 +136,13 @@ fn new_node(node: usize) -> Node {
         types: [(thing(), TypeConfig::default())].into(),
         seed: 1 + node as u128,
         // Leases live longer than any history here.
-        timing: Timing { lease_ttl: day * 9, lease_renew: day * 2, ..Timing::default() },
+        timing: Timing { lease_ttl: DAY * 9, lease_renew: DAY * 2, ..Timing::default() },
         limits: Limits::default(),
     };
     Node::new(clock(0), config).expect("a configuration that works")
 }
+
+const DAY: Duration = Duration::from_secs(86_400);
 
 /// The first call that is a move.
 const MOVES: u64 = 100;
@@ -158,7 +159,7 @@ impl Bounds {
             unknowns: 0,
             asker: 1,
             slow_turns: false,
-            operation: Duration::from_secs(30),
+            operation: Duration::from_millis(1500),
         }
     }
 }
@@ -303,6 +304,8 @@ fn quiet(table: &mut Table, state: &mut State) {
             answered(table, state, node, 0);
         } else if let Some(node) = (0..2).find(|node| !state.wires[*node].is_empty()) {
             deliver(table, state, node);
+        } else if let Some(node) = (0..2).find(|node| !state.turns[*node].is_empty()) {
+            end_turn(table, state, node);
         } else {
             return;
         }
@@ -336,6 +339,53 @@ fn deliver(table: &mut Table, state: &mut State, node: usize) {
     feed(table, state, 1 - node, Input::Record { conn, record });
 }
 
+/// How long a request may take.
+const ASKS: Duration = Duration::from_secs(5);
+
+/// How many times clocks go on, at most, until everything has come to rest.
+const PATIENCE: u32 = 400;
+
+impl Whole {
+    /// Whether nothing is under way and only time can bring anything on.
+    fn rests(&self, state: &State) -> bool {
+        let (bounds, spent) = (&self.bounds, &state.spent);
+        let empty = state.wires.iter().all(Vec::is_empty) && state.questions.iter().all(Vec::is_empty);
+        empty
+            && state.up
+            && state.held.is_empty()
+            && state.turns.iter().all(Vec::is_empty)
+            && spent.moves == bounds.moves
+            && spent.requests == bounds.requests
+    }
+
+    /// Left alone from here, with a store and a connection that work: does every move end, and every request, with its
+    /// answer if its time is not over?
+    fn comes_to_rest(&self, state: &State) -> bool {
+        let table = &mut *self.table();
+        // A node whose clock is ahead may refuse a request too early.
+        let in_time = state.clocks.iter().all(|clock| Duration::from_nanos(*clock) < ASKS);
+        let before = state.ends;
+        let mut state = state.clone();
+        for _ in 0..PATIENCE {
+            let moves = state.nodes.iter().any(|node| {
+                let held = table.node(*node).held();
+                held.moves + held.stages > 0
+            });
+            let mut ends = before.iter().zip(&state.ends).take(usize::from(self.bounds.requests));
+            if !moves && state.moved == self.bounds.moves && ends.all(|(_, end)| *end != 0) {
+                let mut ends = before.iter().zip(&state.ends).take(usize::from(self.bounds.requests));
+                return ends.all(|(before, end)| *end == 1 || *before != 0 || !in_time);
+            }
+            let next = (0..2).filter_map(|node| Some((table.node(state.nodes[node]).deadline()?, node))).min();
+            let Some((at, node)) = next else { return false };
+            state.clocks[node] = state.clocks[node].max(at.as_nanos());
+            feed(table, &mut state, node, Input::Tick);
+            quiet(table, &mut state);
+        }
+        false
+    }
+}
+
 impl stateright::Model for Whole {
     type State = State;
     type Action = Act;
@@ -361,7 +411,9 @@ impl stateright::Model for Whole {
                 acts.push(Act::TurnEnd(node));
             }
             let value = table.node(state.nodes[node]);
-            if spent.ticks < bounds.ticks && value.deadline().is_some() {
+            // A renewal of the lease is days away: nothing else waits then.
+            let waits = value.deadline().is_some_and(|at| Duration::from_nanos(at.as_nanos()) < DAY);
+            if spent.ticks < bounds.ticks && waits {
                 acts.push(Act::Tick(node));
             }
             if spent.moves < bounds.moves && value.objects().next().is_some() && value.held().moves == 0 {
@@ -411,8 +463,7 @@ impl stateright::Model for Whole {
                 let payload = payload(next.spent.requests);
                 next.spent.requests += 1;
                 let call = CallId(u64::from(next.spent.requests));
-                let timeout = Duration::from_secs(5);
-                let request = UserRequest::Request { from: Sender::Node, to: object(), payload, timeout };
+                let request = UserRequest::Request { from: Sender::Node, to: object(), payload, timeout: ASKS };
                 feed(table, &mut next, self.bounds.asker, Input::User { call, request });
             }
             Act::Move(node) => {
@@ -442,6 +493,10 @@ impl stateright::Model for Whole {
                         _ => true,
                     })
                 },
+            ),
+            Property::always(
+                "liveness: what is left alone comes to rest, every request answered in its time",
+                |m: &Self, s| !m.rests(s) || m.comes_to_rest(s),
             ),
             Property::sometimes("every request may be answered and every move may end", |m: &Self, s: &State| {
                 let answered = s.ends.iter().filter(|end| **end == 1).count();
