@@ -42,7 +42,7 @@ fn three_nodes() {
 
 #[test]
 fn a_crash() {
-    assert!(passes("a crash").unique > 1_000_000);
+    assert!(passes("a crash").unique > 70_000);
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn every_input_also_of_a_peer_that_is_gone() {
 
 #[test]
 fn an_orderly_end() {
-    assert!(passes("an orderly end").unique > 2_000_000);
+    assert!(passes("an orderly end").unique > 300_000);
 }
 
 #[test]

@@ -1,5 +1,6 @@
-//! The long searches, each to its end: `cargo run --release -p rehome-tests --bin model [NAME...]`. Without a name all of
-//! them, and those of the tests. Prints a table; a search that finds something or does not end fails the run.
+//! The long searches, each to its end: `cargo run --release -p rehome-tests --features model --bin model [NAME...]`.
+//! Without a name all of them, and those of the tests. Prints a table; a search that finds something or does not end fails
+//! the run.
 
 use rehome_tests::model::setups::{long, usual};
 use rehome_tests::model::{Searched, search, whole};

@@ -261,8 +261,6 @@ pub(super) struct Ghost {
     pub(super) kept: Bits,
     /// Attempts that a settlement called lost, although it could have told that they had committed, or before they did.
     pub(super) lost: Bits,
-    /// Incarnations whose taking-over ended without them.
-    pub(super) hung: Bits,
     /// What a single step did wrong.
     pub(super) wrong: Bits,
 }
@@ -326,7 +324,7 @@ impl Hash for State {
                 ghost.committed.0,
                 ghost.opened.0,
             ]),
-            word([ghost.kept.0, ghost.lost.0, ghost.wrong.0, born[0], born[1], born[2], ghost.hung.0, 0]),
+            word([ghost.kept.0, ghost.lost.0, ghost.wrong.0, born[0], born[1], born[2], 0, 0]),
             four([births[0], births[1], births[2], u16::from_le_bytes([self.ending.0, spent.shutdowns])]),
             word([
                 spent.moves,

@@ -245,16 +245,14 @@ impl Router<'_> {
         let birth = self.state.births[usize::from(process)];
         match self.tables.lease_of(reply) {
             LeaseSeen::Missing if self.guarded(process) => self.ask(Who::Birth(process), Query::Write, birth.command),
-            LeaseSeen::Unknown => self.birth_reads(process),
-            LeaseSeen::Missing | LeaseSeen::Live => self.birth_fails(process),
+            // Past the guard a taking-over whose write is unknown waits until a read has told.
+            LeaseSeen::Missing | LeaseSeen::Unknown => self.birth_reads(process),
+            LeaseSeen::Live => self.birth_fails(process),
         }
     }
 
-    /// A taking-over that ends while a write of it may still happen leaves a record without an object, if it does: the
-    /// node does not look for that, and the search does not count it.
     fn birth_fails(&mut self, process: u8) {
-        let birth = std::mem::take(&mut self.state.births[usize::from(process)]);
-        self.state.ghost.hung.add(birth.incarnation);
+        self.state.births[usize::from(process)] = Birth::default();
     }
 
     fn born(&mut self, process: u8) {
