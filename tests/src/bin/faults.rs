@@ -11,7 +11,8 @@ use std::time::Instant;
 
 /// The tests that try, in the order in which they are tried: the last ones take their time, and run only where the
 /// others see nothing.
-const GATES: [&[&str]; 2] = [&["machines", "nodes", "promises", "traps", "attempts", "births"], &["simulation"]];
+const GATES: [&[&str]; 3] =
+    [&["machines", "nodes", "promises", "traps", "attempts", "births"], &["simulation"], &["model"]];
 
 /// Every name that stands in a `planted!("...")` of the core.
 fn planted(folder: &Path, found: &mut BTreeSet<String>) {
@@ -82,7 +83,7 @@ fn try_fault(root: &Path, programs: &BTreeMap<String, PathBuf>, name: &str) -> T
         };
         tried.gates.extend(text.lines().filter_map(failed));
         let said =
-            |line: &&str| line.starts_with("promise ") || line.starts_with("liveness") || line.starts_with("assertion");
+            |line: &&str| ["promise ", "model: ", "liveness", "assertion"].iter().any(|start| line.starts_with(start));
         if let Some(reason) = text.lines().find(said) {
             reason[..reason.floor_char_boundary(100)].replace('|', "/").clone_into(&mut tried.reason);
         }

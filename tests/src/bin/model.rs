@@ -1,24 +1,34 @@
-//! The long searches, each to its end: `cargo run --release -p rehome-tests --bin model [NAME...]`. Without a name all of
-//! them, and those of the tests. Prints a table; a search that finds something or does not end fails the run.
+//! The long searches, each to its end: `cargo run --release -p rehome-tests --features model --bin model [NAME...]`.
+//! Without a name all of them, and those of the tests. Prints a table; a search that finds something or does not end fails
+//! the run.
 
 use rehome_tests::model::setups::{long, usual};
-use rehome_tests::model::{Setup, search};
+use rehome_tests::model::{Searched, search, whole};
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
+/// Of one search.
+const LIMIT: Duration = Duration::from_secs(6 * 3600);
+
 fn main() -> ExitCode {
     let wanted: BTreeSet<String> = std::env::args().skip(1).collect();
-    let mut setups: Vec<Setup> = usual().into_iter().chain(long()).collect();
-    if !wanted.is_empty() {
-        setups.retain(|setup| wanted.contains(setup.name));
+    let is_wanted = |name: &str| wanted.is_empty() || wanted.contains(name);
+    let machines = usual().into_iter().chain(long()).filter(|setup| is_wanted(setup.name));
+    let nodes = whole::setups::usual().into_iter().chain(whole::setups::long()).filter(|bounds| is_wanted(bounds.name));
+    let mut searches: Vec<Box<dyn FnOnce() -> Searched>> = Vec::new();
+    for setup in machines {
+        searches.push(Box::new(|| search(setup, LIMIT)));
     }
-    let mut failed = setups.is_empty();
+    for bounds in nodes {
+        searches.push(Box::new(move || whole::search(bounds, LIMIT)));
+    }
+    let mut failed = searches.is_empty();
     let mut covered = BTreeSet::new();
     let mut all = 0;
     println!("| search | unique states | with repeats | depth | seconds | result |\n|---|---|---|---|---|---|");
-    for setup in setups {
-        let found = search(setup, Duration::from_secs(6 * 3600));
+    for search in searches {
+        let found = search();
         let result = match found.broken.first() {
             Some(broken) => format!("**{}** in {} steps", broken.rule, broken.steps),
             None if !found.complete => String::from("**not over**"),

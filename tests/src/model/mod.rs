@@ -23,6 +23,7 @@ mod steps;
 mod stores;
 mod tables;
 mod wants;
+pub mod whole;
 
 pub use next::Act;
 pub use run::{Outcome, Searched, search, shortest};

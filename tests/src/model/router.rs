@@ -347,7 +347,10 @@ impl Router<'_> {
                 self.state.ended[usize::from(attempt)] = 0;
             }
         }
-        self.forget_asked(|who| who == Who::Birth(process) || who == Who::Death(process));
+        self.forget_asked(|who| match who {
+            Who::Birth(of) | Who::Death(of, _) => of == process,
+            Who::Source(_) | Who::Target(_) => false,
+        });
         self.state.births[usize::from(process)] = Birth::default();
         self.state.lives.retain(|life| life.process != process);
         self.state.late.retain(|late| late.process != process);

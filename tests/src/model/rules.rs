@@ -64,9 +64,6 @@ fn stranded(tables: &Tables, state: &State) -> bool {
     if seen.incarnation == 0 || !state.running.has(seen.owner) || !state.leased.has(seen.owner) {
         return false;
     }
-    if seen.owner_generation == 1 && state.ghost.hung.has(seen.incarnation) {
-        return false;
-    }
     let lives = state.lives.as_slice().iter().any(|life| {
         (life.process, life.incarnation, life.owner_generation) == (seen.owner, seen.incarnation, seen.owner_generation)
     });

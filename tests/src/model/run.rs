@@ -53,7 +53,7 @@ pub fn search(setup: Setup, limit: Duration) -> Searched {
         .timeout(limit)
         .spawn_dfs()
         .join();
-    ended(name, &checker, start, limit)
+    of_machines(name, &checker, start, limit)
 }
 
 /// Breadth first: the first counterexample is a shortest one. Only for searches that are meant to fail.
@@ -67,10 +67,16 @@ pub fn shortest(setup: Setup, limit: Duration) -> Searched {
         .timeout(limit)
         .spawn_bfs()
         .join();
-    ended(name, &checker, start, limit)
+    of_machines(name, &checker, start, limit)
 }
 
-fn ended(name: &'static str, checker: &impl Checker<Model>, start: Instant, limit: Duration) -> Searched {
+/// What a checker of whatever model has found.
+pub(super) fn ended<M>(name: &'static str, checker: &impl Checker<M>, start: Instant, limit: Duration) -> Searched
+where
+    M: stateright::Model,
+    M::State: Clone + PartialEq + std::fmt::Debug + std::hash::Hash,
+    M::Action: Clone + PartialEq + std::fmt::Debug,
+{
     let took = start.elapsed();
     let mut broken = Vec::new();
     let mut unreached = Vec::new();
@@ -91,10 +97,6 @@ fn ended(name: &'static str, checker: &impl Checker<Model>, start: Instant, limi
             ) => {}
         }
     }
-    let (covered, values) = {
-        let tables = checker.model().tables();
-        (tables.covered.clone(), tables.sizes())
-    };
     Searched {
         name,
         unique: checker.unique_state_count(),
@@ -105,7 +107,15 @@ fn ended(name: &'static str, checker: &impl Checker<Model>, start: Instant, limi
         complete: checker.is_done() && took < limit && broken.is_empty(),
         broken,
         unreached,
-        covered,
-        values,
+        covered: BTreeSet::new(),
+        values: [0; 6],
     }
+}
+
+fn of_machines(name: &'static str, checker: &impl Checker<Model>, start: Instant, limit: Duration) -> Searched {
+    let mut found = ended(name, checker, start, limit);
+    let tables = checker.model().tables();
+    found.covered.clone_from(&tables.covered);
+    found.values = tables.sizes();
+    found
 }

@@ -17,8 +17,8 @@ pub enum Weakening {
     RollbackAfterSubmit,
     /// A move counts as committed only while the record names its target.
     OwnerIsTarget,
-    /// A creating write that was given up may still happen. The core has no answer to that: such a write names no version,
-    /// so it may bring back what was deleted since.
+    /// A creating write that was given up may still happen. It names no version of its record, so it would bring back
+    /// what was deleted since; a node fences it off by its descriptor, which stands here as a write that is dropped.
     CreatesDoNotHang,
     /// The answer to an older question of a stage answers its newer one.
     OldQuestions,

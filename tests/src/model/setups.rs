@@ -7,13 +7,13 @@ pub fn usual() -> Vec<Setup> {
     vec![
         Setup::new("there and back again", 2, 3),
         Setup::new("three nodes", 3, 2),
-        Setup { crashes: 1, forget: true, ..Setup::new("a crash", 2, 2) },
+        Setup { crashes: 1, ..Setup::new("a crash", 2, 2) },
         Setup { lapses: 1, reclaims: 1, ..Setup::new("a lease ends", 2, 2) },
         Setup { recreates: 2, ..Setup::new("deleted and created again", 2, 1) },
         Setup { recreates: 1, touches: 1, forget: true, ..Setup::new("others write the record", 2, 1) },
         Setup { fine: true, ..Setup::new("every input", 2, 2) },
         Setup { fine: true, lapses: 1, crashes: 1, ..Setup::new("every input, also of a peer that is gone", 2, 1) },
-        Setup { shutdowns: 1, reclaims: 1, forget: true, ..Setup::new("an orderly end", 2, 2) },
+        Setup { shutdowns: 1, reclaims: 1, ..Setup::new("an orderly end", 2, 2) },
         Setup { twin: true, ..Setup::new("two processes with one owner id", 2, 2) },
     ]
 }
@@ -21,6 +21,7 @@ pub fn usual() -> Vec<Setup> {
 /// Searched by the binary `model`, for as long as it takes.
 pub fn long() -> Vec<Setup> {
     vec![
+        Setup { crashes: 1, forget: true, ..Setup::new("a crash, and ended moves are forgotten", 2, 2) },
         Setup { touches: 1, forget: true, ..Setup::new("other writers", 2, 2) },
         Setup { touches: 1, forget: true, ..Setup::new("other writers, three nodes", 3, 2) },
         Setup { lapses: 2, reclaims: 1, ..Setup::new("two leases end", 2, 2) },

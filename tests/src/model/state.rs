@@ -128,7 +128,8 @@ pub(super) enum Who {
     Source(u8),
     Target(u8),
     Birth(u8),
-    Death(u8),
+    /// Of an incarnation at a process: one may be created while the one before is still being deleted.
+    Death(u8, u8),
 }
 
 /// What about.
@@ -162,7 +163,7 @@ impl Packed for Op {
             Who::Source(attempt) => (0, attempt),
             Who::Target(attempt) => (1, attempt),
             Who::Birth(process) => (2, process),
-            Who::Death(process) => (3, process),
+            Who::Death(process, incarnation) => (3, process << 4 | incarnation),
         };
         let who = u64::from(kind) << 40 | u64::from(of) << 48 | (self.query as u64) << 56;
         who | u64::from(self.command) | u64::from(self.reply) << 16
@@ -260,8 +261,6 @@ pub(super) struct Ghost {
     pub(super) kept: Bits,
     /// Attempts that a settlement called lost, although it could have told that they had committed, or before they did.
     pub(super) lost: Bits,
-    /// Incarnations whose taking-over ended without them.
-    pub(super) hung: Bits,
     /// What a single step did wrong.
     pub(super) wrong: Bits,
 }
@@ -325,7 +324,7 @@ impl Hash for State {
                 ghost.committed.0,
                 ghost.opened.0,
             ]),
-            word([ghost.kept.0, ghost.lost.0, ghost.wrong.0, born[0], born[1], born[2], ghost.hung.0, 0]),
+            word([ghost.kept.0, ghost.lost.0, ghost.wrong.0, born[0], born[1], born[2], 0, 0]),
             four([births[0], births[1], births[2], u16::from_le_bytes([self.ending.0, spent.shutdowns])]),
             word([
                 spent.moves,

@@ -125,7 +125,7 @@ impl Router<'_> {
         let (process, at_target) = match op.who {
             Who::Source(attempt) => (self.facts(attempt).source, false),
             Who::Target(attempt) => (self.facts(attempt).target, true),
-            Who::Birth(_) | Who::Death(_) => return,
+            Who::Birth(_) | Who::Death(..) => return,
         };
         self.state.late.insert_once(Late { process, at_target, query: op.query as u8, reply: op.reply });
     }
@@ -136,7 +136,7 @@ impl Router<'_> {
         let asker = match op.who {
             Who::Source(attempt) => (self.facts(attempt).source, false),
             Who::Target(attempt) => (self.facts(attempt).target, true),
-            Who::Birth(_) | Who::Death(_) => return,
+            Who::Birth(_) | Who::Death(..) => return,
         };
         if asker == (late.process, late.at_target) && op.query as u8 == late.query {
             self.state.ops.remove(at);
@@ -181,8 +181,8 @@ impl Router<'_> {
             (Who::Birth(process), Query::Write) => self.birth_written(process, reply),
             (Who::Birth(process), Query::Record) => self.birth_read(process, reply),
             (Who::Birth(process), _) => self.birth_lease(process, reply),
-            (Who::Death(process), Query::Write) => self.death_written(process, reply),
-            (Who::Death(process), _) => self.death_read(process, reply),
+            (Who::Death(process, incarnation), Query::Write) => self.death_written((process, incarnation), reply),
+            (Who::Death(process, incarnation), _) => self.death_read((process, incarnation), reply),
         }
     }
 
@@ -245,16 +245,14 @@ impl Router<'_> {
         let birth = self.state.births[usize::from(process)];
         match self.tables.lease_of(reply) {
             LeaseSeen::Missing if self.guarded(process) => self.ask(Who::Birth(process), Query::Write, birth.command),
-            LeaseSeen::Unknown => self.birth_reads(process),
-            LeaseSeen::Missing | LeaseSeen::Live => self.birth_fails(process),
+            // Past the guard a taking-over whose write is unknown waits until a read has told.
+            LeaseSeen::Missing | LeaseSeen::Unknown => self.birth_reads(process),
+            LeaseSeen::Live => self.birth_fails(process),
         }
     }
 
-    /// A taking-over that ends while a write of it may still happen leaves a record without an object, if it does: the
-    /// node does not look for that, and the search does not count it.
     fn birth_fails(&mut self, process: u8) {
-        let birth = std::mem::take(&mut self.state.births[usize::from(process)]);
-        self.state.ghost.hung.add(birth.incarnation);
+        self.state.births[usize::from(process)] = Birth::default();
     }
 
     fn born(&mut self, process: u8) {
@@ -265,44 +263,46 @@ impl Router<'_> {
     pub(super) fn begin_death(&mut self, at: usize) {
         let life = &mut self.state.lives.items_mut()[at];
         life.gate = Gate::Deleting;
-        let process = life.process;
+        let (process, incarnation) = (life.process, life.incarnation);
+        self.death_reads((process, incarnation));
+    }
+
+    fn death_reads(&mut self, (process, incarnation): (u8, u8)) {
         let read = self.tables.read_record();
-        self.ask(Who::Death(process), Query::Record, read);
+        self.ask(Who::Death(process, incarnation), Query::Record, read);
     }
 
-    fn dying(&self, process: u8) -> Option<Life> {
+    fn dying(&self, of: (u8, u8)) -> Option<Life> {
         let mut lives = self.state.lives.as_slice().iter();
-        lives.find(|life| life.process == process && life.gate == Gate::Deleting).copied()
+        lives.find(|life| (life.process, life.incarnation) == of && life.gate == Gate::Deleting).copied()
     }
 
-    fn death_read(&mut self, process: u8, reply: u16) {
-        let Some(life) = self.dying(process) else { return };
+    fn death_read(&mut self, of: (u8, u8), reply: u16) {
+        let Some(life) = self.dying(of) else { return };
         let found = self.tables.record_of(reply);
         let ours = |found: &rehome::store::record::Authority| {
             found.record.generation == Names::incarnation(life.incarnation)
                 && found.record.owner_generation == Names::owner_generation(life.owner_generation)
         };
         match found {
-            Ok(Some(found)) if ours(found) && self.guarded(process) => {
+            Ok(Some(found)) if ours(found) && self.guarded(of.0) => {
                 let command = self.tables.write(plan::delete(&Names::object(), found));
-                self.ask(Who::Death(process), Query::Write, command);
+                self.ask(Who::Death(of.0, of.1), Query::Write, command);
             }
-            Ok(Some(found)) if !ours(found) => self.close(process, life.incarnation, life.owner_generation),
-            Ok(None) => self.close(process, life.incarnation, life.owner_generation),
+            Ok(Some(found)) if !ours(found) => self.close(of.0, life.incarnation, life.owner_generation),
+            Ok(None) => self.close(of.0, life.incarnation, life.owner_generation),
             Ok(Some(_)) | Err(()) => {
-                let read = self.tables.read_record();
-                self.ask(Who::Death(process), Query::Record, read);
+                self.death_reads(of);
             }
         }
     }
 
-    fn death_written(&mut self, process: u8, reply: u16) {
-        let Some(life) = self.dying(process) else { return };
+    fn death_written(&mut self, of: (u8, u8), reply: u16) {
+        let Some(life) = self.dying(of) else { return };
         if self.tables.write_of(reply) == WriteSeen::Applied {
-            return self.close(process, life.incarnation, life.owner_generation);
+            return self.close(of.0, life.incarnation, life.owner_generation);
         }
-        let read = self.tables.read_record();
-        self.ask(Who::Death(process), Query::Record, read);
+        self.death_reads(of);
     }
 
     /// Somebody writes the same record again, which moves its version.

@@ -242,7 +242,10 @@ impl Tables {
 
     /// The record that a reply shows; `Err` where it says nothing.
     pub(super) fn record_of(&self, reply: u16) -> Result<Option<&Authority>, ()> {
-        self.replies.get(reply).record.as_ref().map(Option::as_ref).map_err(|_| ())
+        match &self.replies.get(reply).record {
+            Ok(found) => Ok(found.as_ref()),
+            Err(()) => Err(()),
+        }
     }
 
     pub(super) fn lease_of(&self, reply: u16) -> LeaseSeen {
