@@ -17,6 +17,7 @@ mod decode;
 mod demo;
 mod node;
 mod simulate;
+mod store;
 
 use clap::{Parser, Subcommand};
 use std::fmt::Display;
@@ -41,6 +42,9 @@ enum Command {
     Simulate(simulate::SimulateArgs),
     /// Shows a history that failed, step by step.
     Replay(simulate::ReplayArgs),
+    /// Looks at a store.
+    #[command(subcommand)]
+    Store(store::StoreArgs),
     /// A node process of the demonstration.
     #[command(hide = true)]
     DemoNode(demo::WorkerArgs),
@@ -73,6 +77,7 @@ fn main() -> ExitCode {
         Command::Decode(arguments) => decode::run(&arguments),
         Command::Simulate(arguments) => simulate::simulate(&arguments),
         Command::Replay(arguments) => simulate::replay(&arguments),
+        Command::Store(arguments) => with_runtime(store::run(arguments)),
         Command::Demo(arguments) => with_runtime(demo::run(arguments)),
         Command::Node(arguments) => with_runtime(node::run(arguments)),
         Command::DemoNode(arguments) => with_runtime(demo::worker(arguments)),

@@ -38,6 +38,10 @@ pub(crate) struct DemoArgs {
     /// Bytes of state of one object.
     #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u64).range(0..=1 << 30))]
     state_bytes: u64,
+    /// The store: redis://, rediss://, postgres:// or etcd:// where they are built in, each run in a namespace of its own
+    /// unless one is given. A SQLite file in a temporary folder where none is given.
+    #[arg(long, value_name = "ADDRESS")]
+    store: Option<String>,
     /// Moves under way at once.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=1000))]
     concurrent: u64,
@@ -69,6 +73,7 @@ struct Moving {
 
 struct Demo {
     args: DemoArgs,
+    store_name: &'static str,
     arguments: Vec<String>,
     nodes: Vec<Node>,
     heard: mpsc::UnboundedReceiver<Heard>,
@@ -103,22 +108,24 @@ pub(crate) async fn run(args: DemoArgs) -> Result<(), Failure> {
             .map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
     }
     let folder = tempfile::tempdir().map_err(Failure::run)?;
+    let store = match &args.store {
+        Some(address) => crate::store::own_namespace(address),
+        None => format!("sqlite:{}", folder.path().join("store.sqlite").display()),
+    };
+    let store_name = crate::store::prepare(&store)?;
     let seed = args.seed.unwrap_or_else(|| {
         std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
             .map_or(1, |since| since.subsec_nanos().into())
     });
-    let mut arguments = vec![
-        String::from("--store"),
-        format!("sqlite:{}", folder.path().join("store.sqlite").display()),
-        String::from("--state-bytes"),
-        args.state_bytes.to_string(),
-    ];
+    let mut arguments =
+        vec![String::from("--store"), store, String::from("--state-bytes"), args.state_bytes.to_string()];
     if args.chaos {
         arguments.push(String::from("--fast-lease"));
     }
     let (hearing, heard) = mpsc::unbounded_channel();
     let mut demo = Demo {
+        store_name,
         arguments,
         nodes: Vec::new(),
         heard,
@@ -140,7 +147,12 @@ pub(crate) async fn run(args: DemoArgs) -> Result<(), Failure> {
         failed_creates: Vec::new(),
         args,
     };
-    say!("seed {seed}, {} nodes, {} objects, {} clients", demo.args.nodes, demo.args.objects, demo.args.clients);
+    say!(
+        "seed {seed}, {} nodes, {} objects, {} clients, store {store_name}",
+        demo.args.nodes,
+        demo.args.objects,
+        demo.args.clients
+    );
     demo.start().await?;
     let took = demo.traffic().await?;
     demo.settle().await;
@@ -611,7 +623,7 @@ impl Demo {
         say!("{}", if good { "verdict        good" } else { "verdict        BAD" });
         if self.args.json {
             let line = json!({
-                "processes": self.args.nodes, "store": "sqlite", "objects": self.args.objects, "moves": moves,
+                "processes": self.args.nodes, "store": self.store_name, "objects": self.args.objects, "moves": moves,
                 "moved": outcome(Outcome::Moved), "kept_source": outcome(Outcome::KeptSource), "requests": requests,
                 "answered": answered, "lost": counts.lost, "duplicated": counts.duplicated, "reordered": counts.reordered,
                 "double_run": counts.double_run, "unbalanced": self.evidence.unbalanced, "pause_us": pause,
