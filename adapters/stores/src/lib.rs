@@ -17,12 +17,20 @@ pub mod conformance;
 #[cfg(feature = "memory")]
 mod memory;
 mod open;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(feature = "remote")]
+mod remote;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
 #[cfg(feature = "memory")]
 pub use memory::{Clock, Fault, Kind, Memory, Rule};
 pub use open::{OpenError, open};
+#[cfg(feature = "redis")]
+pub use redis::Redis;
+#[cfg(feature = "remote")]
+pub use remote::{RemoteError, RemoteOptions};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{Sqlite, SqliteError};
 
@@ -65,14 +73,14 @@ pub trait Engine: Send + Sync + 'static {
 }
 
 /// An answer that is already there.
-#[cfg(any(feature = "memory", feature = "sqlite"))]
+#[cfg(any(feature = "memory", feature = "sqlite", feature = "remote"))]
 fn ready(reply: StoreReply) -> Answer {
     Box::pin(std::future::ready(reply))
 }
 
 /// Whether `command` is within the bounds of every engine here. Their cursors are keys of the scanned prefix, so any
 /// other is none of theirs.
-#[cfg(any(feature = "memory", feature = "sqlite"))]
+#[cfg(any(feature = "memory", feature = "sqlite", feature = "redis"))]
 fn in_bounds(command: &StoreCommand) -> bool {
     let cursor_fits = match command {
         StoreCommand::Scan { prefix, cursor: Some(cursor), .. } => {

@@ -146,6 +146,18 @@ fn an_address_names_an_engine_or_says_which_there_are() {
     for wrong in ["", "memory", "memory:x", "sqlite:", "etcd:x", "/tmp/x"] {
         let error = open(wrong).err().unwrap();
         assert!(matches!(error, OpenError::Address(_)));
-        assert!(error.to_string().contains("known are memory: and sqlite:PATH"));
+        assert!(error.to_string().contains("known are memory:, sqlite:PATH, redis://"));
+    }
+    let error = open("nothing://name:secret@host").err().unwrap().to_string();
+    assert!(error.contains("'nothing://...@host'"), "a password is shown: {error}");
+}
+
+#[test]
+#[cfg(not(feature = "redis"))]
+fn an_engine_that_is_not_built_in_names_its_feature() {
+    for address in ["redis://host", "rediss://host"] {
+        let error = open(address).err().unwrap();
+        assert!(matches!(error, OpenError::NotBuiltIn { feature: "redis" }), "{error}");
+        assert!(error.to_string().contains("feature 'redis'"), "{error}");
     }
 }

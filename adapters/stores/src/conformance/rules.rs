@@ -81,7 +81,7 @@ pub(super) fn versions_never_recur(h: &Harness) {
     let mut fresh = |version: StoreVersion| {
         assert!(seen.insert(version.as_str().to_owned()), "{version:?} was a version before");
     };
-    for round in 0..4 {
+    for round in 0..h.rounds(4).min(4) {
         for _ in 0..3 {
             // Equal bytes move it all the same.
             for version in h.apply(&[], &[put("a", "same"), put("b", "same")]) {
@@ -117,6 +117,18 @@ pub(super) fn remaining_time(h: &Harness) {
     h.apply(&[], &[put_for("endless", "1", LONG), put("ending", "1")]);
     assert!(h.read("endless").expect("put").ttl.is_some());
     assert_eq!(h.read("ending").expect("put").ttl, None);
+}
+
+pub(super) fn remaining_time_is_kept(h: &Harness) {
+    for given in [SHORT, 5 * SHORT] {
+        h.apply(&[], &[put_for("lease", "1", given)]);
+        // On a slow machine it may be over by now.
+        if let Some(left) = h.read("lease").map(|found| found.ttl.expect("it ends")) {
+            assert!(left > Duration::ZERO && left <= given.max(h.step), "{left:?} of {given:?}");
+            h.pass(left);
+        }
+        assert_eq!(h.read("lease"), None, "it outlived what was left of it");
+    }
 }
 
 pub(super) fn expired_is_missing(h: &Harness) {
@@ -211,6 +223,13 @@ pub(super) fn at_the_bounds(h: &Harness) {
     assert_eq!(h.write(&[], &many), StoreReply::Invalid, "{most} keys and one more");
     assert_eq!(h.page(b"m\0", None, 1).0, []);
     assert_eq!(h.apply(&[], &many[1..]).len(), most);
+    // The most bytes: done, or refused by an engine that takes less, but nothing in between.
+    let heavy: Vec<_> = (0..4).map(|n| put(&format!("heavy{n}"), vec![0; MAX_BATCH_BYTES / 4 - 6])).collect();
+    match h.write(&[], &heavy) {
+        StoreReply::Applied(versions) => assert_eq!(versions.len(), 4),
+        StoreReply::Invalid => assert_eq!(h.page(b"heavy", None, 1).0, []),
+        other => panic!("{other:?}"),
+    }
     // The longest time that a time can be must not wrap.
     h.apply(&[], &[put_for("ages", "1", Duration::MAX)]);
     assert!(h.read("ages").expect("it has ages").ttl.expect("it ends") > LONG);
