@@ -17,6 +17,8 @@ pub mod conformance;
 #[cfg(feature = "memory")]
 mod memory;
 mod open;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "remote")]
@@ -27,6 +29,8 @@ mod sqlite;
 #[cfg(feature = "memory")]
 pub use memory::{Clock, Fault, Kind, Memory, Rule};
 pub use open::{OpenError, open};
+#[cfg(feature = "postgres")]
+pub use postgres::Postgres;
 #[cfg(feature = "redis")]
 pub use redis::Redis;
 #[cfg(feature = "remote")]
@@ -80,7 +84,7 @@ fn ready(reply: StoreReply) -> Answer {
 
 /// Whether `command` is within the bounds of every engine here. Their cursors are keys of the scanned prefix, so any
 /// other is none of theirs.
-#[cfg(any(feature = "memory", feature = "sqlite", feature = "redis"))]
+#[cfg(any(feature = "memory", feature = "sqlite", feature = "redis", feature = "postgres"))]
 fn in_bounds(command: &StoreCommand) -> bool {
     let cursor_fits = match command {
         StoreCommand::Scan { prefix, cursor: Some(cursor), .. } => {

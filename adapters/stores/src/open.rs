@@ -7,7 +7,7 @@ use std::sync::Arc;
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The address is of no known form.
-    #[error("'{0}' is not a store address; known are memory:, sqlite:PATH, redis:// and rediss://")]
+    #[error("'{0}' is not a store address; known are memory:, sqlite:PATH, redis://, rediss:// and postgres://")]
     Address(String),
     /// The engine is known and not part of this program.
     #[error("this program has no {feature} engine: build it with the feature '{feature}' of rehome-stores")]
@@ -25,8 +25,8 @@ pub enum OpenError {
     Remote(#[from] crate::RemoteError),
 }
 
-/// Opens `memory:` (a store of its own at each call), `sqlite:PATH`, `redis://` or `rediss://`, where
-/// the engine is built in. Those over a network wait for their first connection.
+/// Opens `memory:` (a store of its own at each call), `sqlite:PATH`, `redis://`, `rediss://` or `postgres://`,
+/// where the engine is built in. Those over a network wait for their first connection.
 ///
 /// # Errors
 /// See [`OpenError`].
@@ -36,6 +36,7 @@ pub fn open(address: &str) -> Result<Arc<dyn Engine>, OpenError> {
         "memory" if rest.is_empty() => memory(),
         "sqlite" if !rest.is_empty() => sqlite(rest),
         "redis" | "rediss" if rest.starts_with("//") => redis(address),
+        "postgres" | "postgresql" if rest.starts_with("//") => postgres(address),
         _ => Err(OpenError::Address(shown(address))),
     }
 }
@@ -67,6 +68,7 @@ macro_rules! engine {
 
 engine!(sqlite, "sqlite", |path| crate::Sqlite::open(path.as_ref())?);
 engine!(redis, "redis", |address| crate::Redis::open(address)?);
+engine!(postgres, "postgres", |address| crate::Postgres::open(address)?);
 
 #[cfg(feature = "memory")]
 fn memory() -> Result<Arc<dyn Engine>, OpenError> {

@@ -41,8 +41,8 @@ impl Address {
             };
             match name {
                 "namespace" => options.namespace = value,
-                "connect_timeout" => options.connect_timeout = millis()?,
-                "operation_timeout" => options.operation_timeout = millis()?,
+                "connect_timeout_ms" => options.connect_timeout = millis()?,
+                "operation_timeout_ms" => options.operation_timeout = millis()?,
                 "connections" => {
                     options.connections = value.parse().map_err(|_| wrong("connections is a number"))?;
                 }
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn own_parameters_are_taken_out_and_the_others_left() {
         let text =
-            "postgres://a%40b:p%3Aw@one:1,two:2/db?sslmode=require&namespace=x_1&operation_timeout=250&ca=%2Fca&k=v";
+            "postgres://a%40b:p%3Aw@one:1,two:2/db?sslmode=require&namespace=x_1&operation_timeout_ms=250&ca=%2Fca&k=v";
         let address = parse(text).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(address.rest, "postgres://a%40b:p%3Aw@one:1,two:2/db?sslmode=require&k=v");
         assert_eq!(address.place, "one:1,two:2");
@@ -127,8 +127,8 @@ mod tests {
             "etcd://u:secret@h?namespace=A",
             "etcd://u:secret@h?namespace=1a",
             "etcd://u:secret@h?namespace=a-b",
-            "etcd://u:secret@h?connect_timeout=0",
-            "etcd://u:secret@h?operation_timeout=soon",
+            "etcd://u:secret@h?connect_timeout_ms=0",
+            "etcd://u:secret@h?operation_timeout_ms=soon",
             "etcd://u:secret@h?connections=0",
             "etcd://u:secret@h?connections=257",
             &long,

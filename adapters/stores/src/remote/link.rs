@@ -25,6 +25,7 @@ pub(crate) enum Fault {
     Answered,
     /// The connection is not to be used again.
     Broken,
+    #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "other servers do not say so"))]
     /// The server did nothing, and another one is in charge; the next connection goes there.
     Elsewhere,
 }

@@ -17,8 +17,8 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// Options of an engine over a network. In an address they are query parameters of the same names (times in
-/// milliseconds); what stands there wins.
+/// Options of an engine over a network. In an address they are query parameters of the same names, times in
+/// milliseconds with `_ms` after the name; what stands there wins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteOptions {
     /// Keeps several stores on one server apart: 1 to 32 of `a-z`, `0-9` and `_`, a letter first. `rehome` unless set.
@@ -127,6 +127,7 @@ impl Pem {
         Ok(Self { ca: options.ca.as_ref().map(read).transpose()?, identity })
     }
 
+    #[cfg(feature = "redis")]
     pub(crate) fn is_empty(&self) -> bool {
         self.ca.is_none() && self.identity.is_none()
     }

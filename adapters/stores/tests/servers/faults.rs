@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long anything may take to come back.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Tries until it works.
 pub(crate) fn patiently<T, E: std::fmt::Display>(mut act: impl FnMut() -> Result<T, E>) -> T {

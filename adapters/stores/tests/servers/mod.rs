@@ -6,6 +6,8 @@
 
 pub(crate) mod certificates;
 pub(crate) mod faults;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
 pub(crate) mod proxy;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
