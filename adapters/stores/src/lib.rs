@@ -1,6 +1,7 @@
-//! Authority store engines. An engine reads, writes conditional batches and scans; every rule about owners, leases and
-//! moves is in the core. See [`Engine`] for what one must promise, and the `conformance` feature for the suite that
-//! tests it.
+//! Authority store engines: memory and SQLite, and behind the features `redis`, `postgres` and `etcd` (whose build
+//! needs `protoc`) those over a network. An engine reads, writes conditional batches and scans; every rule about
+//! owners, leases and moves is in the core. See [`Engine`] for what one must promise, and the `conformance` feature for
+//! the suite that tests it.
 //!
 //! ```
 //! let engine = rehome_stores::open("memory:")?;
@@ -14,6 +15,8 @@
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
+#[cfg(feature = "etcd")]
+mod etcd;
 #[cfg(feature = "memory")]
 mod memory;
 mod open;
@@ -26,6 +29,8 @@ mod remote;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
+#[cfg(feature = "etcd")]
+pub use etcd::Etcd;
 #[cfg(feature = "memory")]
 pub use memory::{Clock, Fault, Kind, Memory, Rule};
 pub use open::{OpenError, open};

@@ -7,7 +7,9 @@ use std::sync::Arc;
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The address is of no known form.
-    #[error("'{0}' is not a store address; known are memory:, sqlite:PATH, redis://, rediss:// and postgres://")]
+    #[error(
+        "'{0}' is not a store address; known are memory:, sqlite:PATH, redis://, rediss://, postgres:// and etcd://"
+    )]
     Address(String),
     /// The engine is known and not part of this program.
     #[error("this program has no {feature} engine: build it with the feature '{feature}' of rehome-stores")]
@@ -25,8 +27,8 @@ pub enum OpenError {
     Remote(#[from] crate::RemoteError),
 }
 
-/// Opens `memory:` (a store of its own at each call), `sqlite:PATH`, `redis://`, `rediss://` or `postgres://`,
-/// where the engine is built in. Those over a network wait for their first connection.
+/// Opens `memory:` (a store of its own at each call), `sqlite:PATH`, `redis://`, `rediss://`, `postgres://` or
+/// `etcd://`, where the engine is built in. Those over a network wait for their first connection.
 ///
 /// # Errors
 /// See [`OpenError`].
@@ -37,6 +39,7 @@ pub fn open(address: &str) -> Result<Arc<dyn Engine>, OpenError> {
         "sqlite" if !rest.is_empty() => sqlite(rest),
         "redis" | "rediss" if rest.starts_with("//") => redis(address),
         "postgres" | "postgresql" if rest.starts_with("//") => postgres(address),
+        "etcd" if rest.starts_with("//") => etcd(address),
         _ => Err(OpenError::Address(shown(address))),
     }
 }
@@ -69,6 +72,7 @@ macro_rules! engine {
 engine!(sqlite, "sqlite", |path| crate::Sqlite::open(path.as_ref())?);
 engine!(redis, "redis", |address| crate::Redis::open(address)?);
 engine!(postgres, "postgres", |address| crate::Postgres::open(address)?);
+engine!(etcd, "etcd", |address| crate::Etcd::open(address)?);
 
 #[cfg(feature = "memory")]
 fn memory() -> Result<Arc<dyn Engine>, OpenError> {

@@ -158,6 +158,7 @@ fn an_engine_that_is_not_built_in_names_its_feature() {
         ("redis://", "redis", cfg!(feature = "redis")),
         ("rediss://", "redis", cfg!(feature = "redis")),
         ("postgres://", "postgres", cfg!(feature = "postgres")),
+        ("etcd://", "etcd", cfg!(feature = "etcd")),
     ];
     for (scheme, named, built) in engines {
         // No host: an engine that is built in refuses it at once.

@@ -205,12 +205,10 @@ fn the_databases_own_isolation_changes_nothing() {
     raw.run("UPDATE rehome.records SET version = 'moved on'; COMMIT");
     assert_eq!(block_on(late), StoreReply::Conflict, "it looked at a snapshot from before its lock");
     // Called with a snapshot of before, the function refuses.
-    let refused = std::panic::catch_unwind(|| {
-        server.raw().run(
-            "BEGIN ISOLATION LEVEL SERIALIZABLE;
-             SELECT * FROM rehome.write('{}', '{}', '{}', '{}', '{}', '{}', '{}')",
-        )
-    });
+    let refused = server.raw().try_run(
+        "BEGIN ISOLATION LEVEL SERIALIZABLE;
+         SELECT * FROM rehome.write('{}', '{}', '{}', '{}', '{}', '{}', '{}')",
+    );
     assert!(refused.is_err());
 }
 
@@ -322,4 +320,30 @@ fn a_place_of_nothing_fails_at_the_start() {
     assert!(matches!(error, RemoteError::Connect { .. }), "{error}");
     let error = Postgres::open("postgres://u@h?namespace=A").unwrap_err();
     assert!(matches!(error, RemoteError::Address { .. }), "{error}");
+}
+
+#[test]
+#[ignore = "a measurement, for a quiet machine"]
+fn pace() {
+    let Some(server) = PostgresServer::start(&[]) else { return };
+    let engine = server.open("rehome");
+    server.raw().run(
+        "CREATE TABLE bare (key bytea PRIMARY KEY, value bytea NOT NULL, version bigint NOT NULL);
+         CREATE SEQUENCE bare_versions; INSERT INTO bare VALUES ('a', '', 0)",
+    );
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (client, update) = runtime.block_on(async {
+        let (client, connection) = tokio_postgres::connect(&server.address(), tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(connection);
+        // What anybody would write: a row that is changed if its version is the expected one.
+        let sql = "UPDATE bare SET value = $1, version = nextval('bare_versions')
+            WHERE key = 'a' AND version = $2 RETURNING version";
+        let update = client.prepare(sql).await.unwrap();
+        (client, update)
+    });
+    let mut version = 0i64;
+    servers::pace::compare(&engine, || {
+        let row = runtime.block_on(client.query_one(&update, &[&&servers::pace::RECORD[..], &version])).unwrap();
+        version = row.get(0);
+    });
 }

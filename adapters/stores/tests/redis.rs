@@ -290,3 +290,26 @@ fn tls_verifies_both_sides() {
     let half = RemoteOptions { key: None, ..with("ca.pem", Some(("client.pem", "client.key"))) };
     assert!(matches!(Redis::open_with(&place, half).unwrap_err(), RemoteError::Address { .. }));
 }
+
+#[test]
+#[ignore = "a measurement, for a quiet machine"]
+fn pace() {
+    let Some(server) = RedisServer::start(SAFE) else { return };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let client = redis::Client::open(format!("redis://127.0.0.1:{}", server.port)).unwrap();
+    let mut connection = runtime.block_on(client.get_multiplexed_async_connection()).unwrap();
+    // What anybody would write: a value that is set if its version is the expected one.
+    let script = redis::Script::new(
+        "if redis.call('HGET', KEYS[1], 'version') ~= ARGV[1] then return false end
+         local version = tostring(redis.call('INCR', KEYS[2]))
+         redis.call('HSET', KEYS[1], 'value', ARGV[2], 'version', version)
+         return version",
+    );
+    let _: () = raw(server.port, &["HSET", "{bare}a", "version", "0"]);
+    let mut version = String::from("0");
+    servers::pace::compare(&server.open("rehome"), || {
+        let mut call = script.key("{bare}a");
+        call.key("{bare}n").arg(&version).arg(&servers::pace::RECORD[..]);
+        version = runtime.block_on(call.invoke_async(&mut connection)).unwrap();
+    });
+}

@@ -10,7 +10,7 @@ pub(crate) struct Address {
     /// Hosts and ports, for people.
     pub(crate) place: String,
     /// Name and password, decoded.
-    #[allow(dead_code, reason = "this client reads the address itself")]
+    #[cfg_attr(not(feature = "etcd"), allow(dead_code, reason = "other clients read the address themselves"))]
     pub(crate) user: Option<(String, String)>,
     pub(crate) options: RemoteOptions,
 }

@@ -5,7 +5,10 @@
 #![allow(dead_code, reason = "each test program uses its part")]
 
 pub(crate) mod certificates;
+#[cfg(feature = "etcd")]
+pub(crate) mod etcd;
 pub(crate) mod faults;
+pub(crate) mod pace;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 pub(crate) mod proxy;

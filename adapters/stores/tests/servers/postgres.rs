@@ -179,11 +179,16 @@ impl Raw {
 
     /// The first column of the rows of the last statement.
     pub(crate) fn run(&self, sql: &str) -> Vec<String> {
-        let messages = self.runtime.block_on(self.client.simple_query(sql)).unwrap();
+        self.try_run(sql).unwrap()
+    }
+
+    /// The same, where the server may refuse.
+    pub(crate) fn try_run(&self, sql: &str) -> Result<Vec<String>, tokio_postgres::Error> {
+        let messages = self.runtime.block_on(self.client.simple_query(sql))?;
         let rows = messages.iter().filter_map(|message| match message {
             tokio_postgres::SimpleQueryMessage::Row(row) => Some(row.get(0).unwrap_or("NULL").to_owned()),
             _ => None,
         });
-        rows.collect()
+        Ok(rows.collect())
     }
 }
