@@ -15,6 +15,7 @@
 //!   promise, and is warned of.
 //! - During the migration of its slot a cluster's answers are unknown; it goes on once the slot has its new home.
 //!
+//! TLS takes the process's cryptography of rustls; where none was chosen, opening a `rediss://` address chooses ring.
 //! The log-in needs the right to `EVAL`, `EVALSHA`, `SCRIPT LOAD`, `INFO`, the commands of the scripts, and for the
 //! warnings `CONFIG GET`.
 

@@ -4,7 +4,7 @@ use super::{Process, free_port, program};
 use rehome_stores::{Postgres, RemoteOptions};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -55,18 +55,27 @@ fn give(folder: &Path) {
     }
 }
 
-/// An empty database, made once for all tests of this program.
-fn template(bin: &Path) -> &'static Path {
-    static MADE: OnceLock<TempDir> = OnceLock::new();
-    MADE.get_or_init(|| {
+/// An empty database of this version, made once and kept among what cargo builds.
+fn template(bin: &Path) -> PathBuf {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let version = Command::new(bin.join("initdb")).arg("--version").output().unwrap().stdout;
+    let version: String = String::from_utf8_lossy(&version).chars().filter(char::is_ascii_alphanumeric).collect();
+    let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(version);
+    if !kept.exists() {
         let folder = tempfile::tempdir().unwrap();
         give(folder.path());
         let mut initdb = command(&bin.join("initdb"));
         initdb.current_dir("/").arg("-D").arg(folder.path().join("data"));
         run(initdb.args(["-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]));
-        folder
-    })
-    .path()
+        let copy = kept.with_extension(std::process::id().to_string());
+        run(Command::new("cp").arg("-a").arg(folder.path()).arg(&copy));
+        // Another program may have been faster.
+        if std::fs::rename(&copy, &kept).is_err() {
+            std::fs::remove_dir_all(&copy).unwrap();
+        }
+    }
+    kept
 }
 
 impl PostgresServer {
