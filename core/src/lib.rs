@@ -151,11 +151,14 @@
 //! # Where the safety is
 //! An object's dispatch opens again only with a proof, and only [`machine::settlement`] makes proofs, from reads of the
 //! store. The target's commit and the source's fence are conditional writes on the same version of the same record, so
-//! that at most one of them ever counts. Reading that one module is reading the argument.
+//! that at most one of them ever counts. Reading that one module is reading the argument; [`protocol`] has all rules.
 //!
 //! # Kinds of methods
 //! `handle`, `receive`, `tick` and their like take inputs and never fail for what a peer or the store did; an `Err` is
 //! misuse by the caller. `poll_*` hand out what waits and change nothing else. All others are questions.
+
+#[macro_use]
+mod planted;
 
 pub mod budget;
 pub mod channel;
@@ -165,6 +168,8 @@ pub mod id;
 pub mod link;
 pub mod machine;
 pub mod node;
+#[doc = include_str!("protocol.md")]
+pub mod protocol {}
 pub mod receipt;
 mod rope;
 pub mod state;

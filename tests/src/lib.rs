@@ -6,12 +6,17 @@
 
 mod chance;
 mod host;
+#[cfg(feature = "model")]
+pub mod model;
 mod oracle;
 mod profile;
+mod shrink;
 mod world;
 
-pub use chance::Chance;
+pub use chance::{Chance, Choice};
 pub use profile::Profile;
+pub use shrink::{Script, shrink};
 pub use world::{
-    HostFault, RecordFault, StoreFault, Summary, World, commits, reads_lease, reads_record, run, run_schedule,
+    HostFault, RecordFault, StoreFault, Summary, World, commits, key, reads_lease, reads_record, rid, run,
+    run_schedule, run_script, script_of,
 };

@@ -33,6 +33,8 @@ pub struct Profile {
     pub store_slow: u64,
     /// Writes answered with a conflict that is none.
     pub store_conflict: u64,
+    /// Writes that are done and answered, and done once more later.
+    pub store_again: u64,
     /// Times at which the store is away, per mille of the user's actions.
     pub store_away: u64,
     /// Leases that end early, per mille of the user's actions.
@@ -49,6 +51,8 @@ pub struct Profile {
     pub cancel: u64,
     /// Moved objects that move on, or back, at once.
     pub again: u64,
+    /// Moves, per mille of the user's actions; the others are messages.
+    pub moves: u64,
     /// Wall clocks that jump, per mille of the user's actions.
     pub clock_jump: u64,
     /// Tiny budgets, chunks and memories.
@@ -83,6 +87,7 @@ impl Profile {
         store_late: 30,
         store_slow: 30,
         store_conflict: 20,
+        store_again: 20,
         store_away: 4,
         cut: 2,
         duplicate: 20,
@@ -131,6 +136,7 @@ impl Profile {
         store_late: 15,
         store_slow: 10,
         store_conflict: 10,
+        store_again: 10,
         store_away: 2,
         lease_lost: 1,
         host_fails: 10,
@@ -139,6 +145,7 @@ impl Profile {
         tells: 0,
         cancel: 50,
         again: 200,
+        moves: 100,
         clock_jump: 3,
         tiny: true,
         mailbox: 65_536,
@@ -165,6 +172,35 @@ impl Profile {
         ..Self::NONE
     };
 
+    /// Objects that do little but move, while everything goes wrong a little.
+    pub const MOVES: Self = Self {
+        name: "moves",
+        cut: 1,
+        cut_one_way: 1,
+        duplicate: 10,
+        late: 10,
+        reorder: 5,
+        pause: 1,
+        pause_past_lease: 100,
+        kill: 4,
+        shutdown: 1,
+        store_lost_before: 2,
+        store_lost_after: 4,
+        store_late: 4,
+        store_slow: 4,
+        store_conflict: 4,
+        store_again: 10,
+        store_away: 1,
+        lease_lost: 2,
+        host_fails: 60,
+        slow_turn: 2,
+        cancel: 30,
+        again: 700,
+        moves: 700,
+        clock_jump: 1,
+        ..Self::NONE
+    };
+
     const NONE: Self = Self {
         name: "",
         cut: 0,
@@ -181,6 +217,7 @@ impl Profile {
         store_late: 0,
         store_slow: 0,
         store_conflict: 0,
+        store_again: 0,
         store_away: 0,
         lease_lost: 0,
         host_fails: 0,
@@ -189,14 +226,24 @@ impl Profile {
         tells: 0,
         cancel: 0,
         again: 0,
+        moves: 100,
         clock_jump: 0,
         tiny: false,
         mailbox: 65_536,
     };
 
     /// All of them.
-    pub const ALL: [Self; 8] =
-        [Self::CALM, Self::LOSSY, Self::STORE, Self::PAUSES, Self::KILLS, Self::CHAOS, Self::FULL, Self::TINY];
+    pub const ALL: [Self; 9] = [
+        Self::CALM,
+        Self::LOSSY,
+        Self::STORE,
+        Self::PAUSES,
+        Self::KILLS,
+        Self::CHAOS,
+        Self::FULL,
+        Self::TINY,
+        Self::MOVES,
+    ];
 
     /// Whether an owner can end: only then may what was accepted be lost.
     pub const fn owners_end(&self) -> bool {
@@ -211,6 +258,7 @@ impl Profile {
             && self.store_lost_before == 0
             && self.store_lost_after == 0
             && self.store_late == 0
+            && self.store_again == 0
             && self.store_slow == 0
     }
 }

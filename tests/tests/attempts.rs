@@ -3,10 +3,11 @@
 //! own messages stay in order though it was the owner when they were sent. And a process that outlived its lease says
 //! nothing twice.
 
-use rehome::node::{CallId, CallResult, MoveOutcome, UserRequest};
+use rehome::node::{CallError, CallId, CallResult, MoveOutcome, RefusedReason, UserRequest};
 use rehome::store::StoreCommand;
 use rehome::wire::Record;
-use rehome_tests::{RecordFault, StoreFault, World};
+use rehome_tests::{RecordFault, StoreFault, World, commits, key, rid};
+use std::cell::Cell;
 use std::time::Duration;
 
 const fn ms(time: u64) -> Duration {
@@ -25,6 +26,11 @@ fn moved(world: &World, call: CallId) {
 #[track_caller]
 fn answered(world: &World, call: CallId) {
     assert!(matches!(world.result(call), Some(CallResult::Answered(Ok(_)))), "{:?}", world.result(call));
+}
+
+#[track_caller]
+fn refused(world: &World, call: CallId, reason: RefusedReason) {
+    assert_eq!(world.result(call), Some(&CallResult::Moved(Ok(MoveOutcome::Refused(reason)))));
 }
 
 fn stages(world: &World, node: usize) -> Option<usize> {
@@ -145,6 +151,105 @@ fn a_generation_that_is_over_does_not_come_back_and_say_everything_again() {
     world.resume(1);
     world.advance(ms(2000));
     assert_eq!(world.turns(), 1, "the same message ran again");
+    world.end();
+}
+
+#[test]
+fn a_source_need_not_poll_for_a_target_that_is_open() {
+    let mut world = World::quiet(2, 1, |config| config.timing.source_poll = (ms(3000), ms(3000)));
+    let call = world.relocate(0, 0, 1);
+    world.advance(ms(50));
+    moved(&world, call);
+    // Without the hint its own poll tells the source.
+    let readies = Cell::new(0);
+    world.record_fault(1, RecordFault::Lose, move |_, record| {
+        readies.set(readies.get() + i32::from(matches!(record, Record::Ready(_))));
+        readies.get() == 2
+    });
+    let back = world.relocate(1, 0, 0);
+    world.advance(ms(50));
+    assert_eq!((world.owner_of(0), world.result(back)), (Some(0), None));
+    world.advance(ms(3000));
+    moved(&world, back);
+    world.end();
+}
+
+/// The commit is done, and its answer takes its time: the source has read that the object has moved while the target
+/// does not know yet.
+fn moved_and_not_open(world: &mut World) {
+    world.store_fault(1, StoreFault::Slow(ms(400)), |node, command| node == 1 && commits(command));
+    let there = world.relocate(0, 0, 1);
+    world.advance(ms(250));
+    moved(world, there);
+    assert_eq!(stages(world, 1), Some(1));
+}
+
+#[test]
+fn a_move_on_that_is_asked_for_before_the_target_knows_waits_for_it() {
+    let mut world = World::quiet(3, 1, |_| {});
+    moved_and_not_open(&mut world);
+    let on = world.relocate(1, 0, 2);
+    let too_late = world.call(1, UserRequest::Relocate { object: key(0), target: rid(2), timeout: Some(ms(20)) });
+    let cancelled = world.relocate(1, 0, 2);
+    world.advance(ms(50));
+    assert_eq!(world.result(on), None, "it waits");
+    refused(&world, too_late, RefusedReason::DeadlineExceeded);
+    world.call(1, UserRequest::CancelMove { relocate: cancelled });
+    world.advance(ms(500));
+    refused(&world, cancelled, RefusedReason::Cancelled);
+    moved(&world, on);
+    assert_eq!(world.owner_of(0), Some(2));
+    world.end();
+}
+
+#[test]
+fn a_move_on_that_waits_ends_with_a_shutdown() {
+    let mut world = World::quiet(3, 1, |_| {});
+    moved_and_not_open(&mut world);
+    let on = world.relocate(1, 0, 2);
+    world.call(1, UserRequest::Shutdown { timeout: ms(5000) });
+    world.advance(ms(50));
+    refused(&world, on, RefusedReason::ShuttingDown);
+    world.end();
+}
+
+#[test]
+fn a_refusal_that_comes_after_the_route_went_on_is_not_left_behind() {
+    let mut world = World::quiet(3, 1, |config| {
+        config.timing.follow = ms(500);
+        config.timing.operation = Duration::from_secs(3);
+    });
+    let there = world.relocate(0, 0, 1);
+    world.advance(ms(50));
+    moved(&world, there);
+    known_there_and_gone(&mut world);
+    // Node 1 stops, and node 2 still believes that the object is there.
+    world.pause(1);
+    let asked = [world.ask(2, 0, ms(20_000)), world.ask(2, 0, ms(20_000))];
+    // The object comes to node 2 itself, whose marker to node 1 is not answered in time.
+    let here = world.relocate(0, 0, 2);
+    world.advance(ms(6000));
+    moved(&world, here);
+    assert_eq!((world.result(asked[0]), world.count("order gap")), (None, 1), "the route has gone on");
+    // Node 1 wakes, forwards nothing any more, and refuses both.
+    world.resume(1);
+    world.advance(ms(1000));
+    answered(&world, asked[0]);
+    answered(&world, asked[1]);
+    world.end();
+}
+
+#[test]
+fn what_another_node_has_may_have_run_when_its_sender_shuts_down() {
+    let mut world = World::quiet(2, 1, |_| {});
+    world.slow_turn(ms(2000));
+    let asked = world.ask(1, 0, ms(10_000));
+    world.advance(ms(100));
+    // The turn runs at node 0; node 1 is told to end, and nobody can take back what it has sent.
+    world.call(1, UserRequest::Shutdown { timeout: ms(200) });
+    world.advance(ms(1000));
+    let ended = world.result(asked);
+    assert!(matches!(ended, Some(CallResult::Answered(Err(CallError::MayHaveRun(_))))), "{ended:?}");
     world.end();
 }
 

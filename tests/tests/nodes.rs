@@ -4,17 +4,23 @@
 #![allow(clippy::wildcard_enum_match_arm)]
 
 use bytes::Bytes;
-use rehome::fence::{CoordinatorFence, NodeFence, ObjectIdentity, ObjectKey, OwnerPair, PeerFence, RelocationIdentity};
+use rehome::fence::{
+    CoordinatorFence, NodeFence, ObjectIdentity, ObjectKey, OwnerPair, PeerFence, RelocationIdentity, RouteFence,
+};
 use rehome::id::{
-    AttemptGeneration, LeaseGeneration, NodeGeneration, ObjectId, OwnerId, RelocationId, RoutingId, Text8, TypeName,
+    AttemptGeneration, LeaseGeneration, NodeGeneration, ObjectId, OperationId, OwnerId, RelocationId, ReplyRoute,
+    RoutingId, Text8, TypeName,
 };
 use rehome::link::Agreed;
 use rehome::node::*;
 use rehome::state::Captured;
-use rehome::store::record::{LeaseRecord, OwnerRecord, authority_key, lease_key, owner_key};
+use rehome::store::record::{AuthorityRecord, LeaseRecord, OwnerRecord, authority_key, lease_key, owner_key};
 use rehome::store::{Batch, Condition, MemoryStore, Mutation, StoreCommand, StoreReply};
 use rehome::time::{Instant, Now, UnixMillis};
-use rehome::wire::{Failed, FailureCode, LinkRecord, Ordered, Outcome, Payload, Prepare, Ready, Record, Sender};
+use rehome::wire::{
+    Delivery, Destination, Failed, FailureCode, LinkRecord, Message, Ordered, Outcome, Payload, Prepare, Ready, Record,
+    Sender, SourceIdentity,
+};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -52,8 +58,8 @@ struct Rig {
 }
 
 impl Rig {
-    fn unstarted() -> Self {
-        let config = Config {
+    fn config() -> Config {
+        Config {
             node: NodeFence { rid: RoutingId::new("me").expect("an id"), generation: NodeGeneration::FIRST },
             owner: OwnerId::new("me").expect("an id"),
             mesh: name("mesh"),
@@ -63,7 +69,11 @@ impl Rig {
             seed: 42,
             timing: Timing::default(),
             limits: Limits::default(),
-        };
+        }
+    }
+
+    fn unstarted() -> Self {
+        let config = Self::config();
         let now = Now { mono: Instant::from_millis(1000), wall: UnixMillis(1_000_000) };
         Self {
             node: Node::new(now, config).expect("a configuration that works"),
@@ -85,19 +95,60 @@ impl Rig {
         let mut rig = Self::unstarted();
         rig.pump();
         rig.put_lease(&peer().owner, 7);
-        rig.feed(Input::PeerUp {
-            conn: CONN,
-            peer: peer(),
-            agreed: Agreed {
-                capabilities: Default::default(),
-                chunk_limit: Some(1 << 16),
-                application_version: 1,
-                link: true,
-                v14: true,
-            },
-        });
-        rig.feed(Input::Record { conn: CONN, record: Record::Link(LinkRecord::Resume { received: 0 }) });
+        rig.connect(CONN, peer());
         rig
+    }
+
+    /// A peer connects, which has received nothing yet.
+    fn connect(&mut self, conn: Conn, peer: PeerFence) {
+        let agreed = Agreed {
+            capabilities: Default::default(),
+            chunk_limit: Some(1 << 16),
+            application_version: 1,
+            link: true,
+            v14: true,
+        };
+        self.feed(Input::PeerUp { conn, peer, agreed });
+        self.feed(Input::Record { conn, record: Record::Link(LinkRecord::Resume { received: 0 }) });
+    }
+
+    /// The first ordered record on a connection: a request of `from` to the object.
+    fn deliver(&mut self, conn: Conn, from: PeerFence) {
+        let read = StoreCommand::Read(authority_key(&key()));
+        let StoreReply::Found(found) = self.store.apply(Instant::from_millis(self.now), &read) else {
+            panic!("the object has no record");
+        };
+        let record = AuthorityRecord::decode(&found.value).expect("a record");
+        let message = Message {
+            source: SourceIdentity { node: from, sender: Sender::Node },
+            metadata: None,
+            operation: OperationId(77),
+            reply: Some(ReplyRoute(5)),
+            to: Destination::Actor(RouteFence {
+                object: key().id,
+                generation: record.generation,
+                node: record.node,
+                owner_generation: record.owner_generation,
+                lease: record.owner.lease,
+            }),
+            payload: Payload { name: name("hit"), content_type: name("none"), bytes: Bytes::new() },
+        };
+        let deadline = Some(self.clock().wall.after(Duration::from_secs(3000)));
+        let body = Ordered::Deliver(Box::new(Delivery { message, deadline, hops: 1 }));
+        self.feed(Input::Record { conn, record: Record::Link(LinkRecord::Ordered { sequence: 0, body }) });
+    }
+
+    /// Ends the turn that runs, with an answer.
+    fn end_turn(&mut self) {
+        let turn = self.turns.last().expect("a turn").turn;
+        let payload = Payload { name: name("done"), content_type: name("none"), bytes: Bytes::new() };
+        self.feed(Input::TurnEnd { turn, end: TurnEnd::Done { reply: Some(Outcome::Answer(payload)) } });
+    }
+
+    fn replies(&self) -> usize {
+        let reply =
+            |record: &&Record| matches!(record, Record::Link(LinkRecord::Ordered { body: Ordered::Reply(_), .. }));
+        self.sent.iter().filter(reply).count()
     }
 
     fn with_object() -> Self {
@@ -476,4 +527,61 @@ fn an_ordered_record_counts_once() {
     let ahead = LinkRecord::Ordered { sequence: 5, body: Ordered::MarkerBack { marker: rehome::id::OperationId(3) } };
     rig.feed(Input::Record { conn: CONN, record: Record::Link(ahead) });
     assert!(rig.events.iter().any(|event| matches!(event, Event::PeerDown { .. })), "a gap breaks the connection");
+}
+
+/// Another process, with a lease of its own.
+fn stranger() -> PeerFence {
+    PeerFence {
+        node: NodeFence { rid: RoutingId::new("stranger").expect("an id"), generation: NodeGeneration::FIRST },
+        owner: OwnerPair { owner: OwnerId::new("stranger").expect("an id"), lease: LeaseGeneration::FIRST },
+    }
+}
+
+#[test]
+fn the_answer_to_a_node_that_was_never_connected_waits_for_it() {
+    let mut rig = Rig::with_object();
+    rig.put_lease(&stranger().owner, 8);
+    rig.deliver(CONN, stranger());
+    rig.end_turn();
+    assert_eq!(rig.replies(), 0, "there is nowhere to send it yet");
+    rig.wait(5000);
+    rig.connect(Conn(10), stranger());
+    assert_eq!(rig.replies(), 1);
+}
+
+#[test]
+fn what_waits_for_a_node_that_ended_unseen_goes_with_it() {
+    let mut rig = Rig::with_object();
+    rig.deliver(CONN, stranger());
+    rig.end_turn();
+    // It has no lease: the first look at the store finds that out, and it is not asked for again.
+    rig.wait(5000);
+    assert!(rig.events.iter().any(|event| matches!(event, Event::PeerGone { peer } if *peer == stranger())));
+    rig.connect(Conn(10), stranger());
+    assert_eq!(rig.replies(), 0);
+}
+
+#[test]
+fn a_run_that_another_one_displaced_says_nothing_twice() {
+    let mut rig = Rig::with_object();
+    rig.deliver(CONN, peer());
+    rig.end_turn();
+    rig.feed(Input::PeerDown { conn: CONN });
+    // Another process has the same routing id. The first one still lives and comes back without having heard that its
+    // message has arrived.
+    let mut other = peer();
+    other.node.generation = NodeGeneration::new(2).expect("a generation");
+    other.owner.lease = LeaseGeneration::new(2).expect("a lease");
+    rig.connect(Conn(10), other);
+    rig.connect(Conn(11), peer());
+    rig.deliver(Conn(11), peer());
+    assert_eq!(rig.turns.len(), 1, "the same message ran again");
+}
+
+#[test]
+fn more_hops_than_a_message_can_count_are_refused_at_the_start() {
+    let rig = Rig::unstarted();
+    let mut config = Rig::config();
+    config.limits.follow_hops = 9;
+    assert_eq!(Node::new(rig.clock(), config).err(), Some(ConfigError::Hops(9)));
 }

@@ -2,7 +2,7 @@
 //! `REHOME_SEED` runs it again, alone, and `REHOME_TRACE` says how many lines to print. `REHOME_FRESH` is the number of
 //! fresh seeds of each profile, 10 by default; with `REHOME_KEEP_GOING` a fault is printed and the next seed runs.
 
-use rehome_tests::{Chance, Profile, Summary, run, run_schedule};
+use rehome_tests::{Chance, Choice, Profile, Script, Summary, run, run_schedule, run_script, script_of, shrink};
 use std::collections::BTreeMap;
 
 const ACTS: u64 = 400;
@@ -131,6 +131,11 @@ fn histories_with_full_mailboxes() {
 }
 
 #[test]
+fn histories_of_many_moves() {
+    check(Profile::MOVES, 100, &["store write done twice", "moved on at once", "killed", "shut down"]);
+}
+
+#[test]
 fn histories_with_tiny_bounds() {
     let faults = ["object tells object", "connection cut", "duplicated record", "late record", "moved on at once"];
     check(Profile::TINY, 150, &faults);
@@ -166,6 +171,48 @@ fn a_schedule_is_a_history() {
         }
     }
     assert!(moved > 100, "too few moves to mean anything: {moved}");
+}
+
+/// What a seed chose makes the same history again, and without its tail another one.
+#[test]
+fn a_script_is_a_history() {
+    for profile in Profile::ALL {
+        for seed in 0..3 {
+            let whole = script_of(profile, seed, 100);
+            let trace = run(profile, seed, 100).trace;
+            assert_eq!(run_script(profile, &whole, 0).trace, trace, "{} {seed}", profile.name);
+            let choices = whole.choices[..whole.choices.len() / 2].to_vec();
+            let half = run_script(profile, &Script { choices, ..whole }, 0);
+            assert!(half.faults.is_empty(), "{} {seed}: {:?}", profile.name, half.faults);
+            assert_ne!(half.trace, trace, "{} {seed}", profile.name);
+        }
+    }
+}
+
+/// A failure that needs two things, one after the other, among many that it does not need.
+#[test]
+fn a_script_shrinks_to_what_its_failure_needs() {
+    let mut chance = Chance::new(9).recorded();
+    for _ in 0..500 {
+        chance.below(1000);
+        chance.hits(300);
+    }
+    let script = Script { acts: 77, choices: chance.choices() };
+    let fails = |script: &Script| {
+        let mut chance = Chance::again(script.choices.clone());
+        let mut wanted = 0;
+        for act in 0..script.acts.min(40) {
+            chance.below(1000);
+            wanted += u64::from(chance.hits(300) && act > 4);
+        }
+        wanted >= 2
+    };
+    assert!(fails(&script));
+    let small = shrink(script.clone(), 5000, fails);
+    assert!(fails(&small));
+    assert_eq!((small.hits(), small.acts), (2, 7), "{small:?}");
+    assert!(small.choices.iter().all(|choice| matches!(choice, Choice::Hit(_) | Choice::Pick(0))), "{small:?}");
+    assert_eq!(shrink(script.clone(), 0, fails), script, "no try, no change");
 }
 
 #[test]

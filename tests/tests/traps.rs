@@ -298,6 +298,24 @@ fn trap_11_a_store_reply_answers_its_own_ticket_only() {
 }
 
 #[test]
+fn trap_11_an_older_look_at_the_record_does_not_answer_the_settlement() {
+    let mut world = World::quiet(2, 1, |_| {});
+    world.record_fault(1, RecordFault::Late(ms(1500)), |_, record| is_cutover(record));
+    world.record_fault(2, RecordFault::Lose, |_, record| is_cutover(record));
+    let call = world.relocate(0, 0, 1);
+    world.advance(ms(100));
+    // The look of the waiting stage is answered while the first read of its settlement is out.
+    world.store_fault(1, StoreFault::Slow(ms(1000)), |node, command| node == 1 && reads_record(command));
+    world.store_fault(1, StoreFault::Slow(ms(1500)), |node, command| node == 1 && reads_record(command));
+    world.advance(ms(2200));
+    let stale = world.node(1).map(|node| (node.counters().stale_tickets, node.held().stages));
+    assert_eq!(stale, Some((1, 1)), "the older answer was taken for the newer one");
+    world.advance(ms(2000));
+    moved(&world, call);
+    world.end();
+}
+
+#[test]
 fn trap_12_routing_ids_are_bytes() {
     let id = |bytes: &[u8]| RoutingId::new(bytes.to_vec()).expect("a valid id");
     // Both would print as the replacement character.

@@ -28,8 +28,8 @@ pub(crate) fn run(arguments: &DecodeArgs) -> Result<(), Failure> {
     let sizes: Vec<usize> = frames.iter().map(Bytes::len).collect();
     match decode(frames.into_iter().map(rehome::Rope::from).collect::<Frames>()) {
         Ok(record) => {
-            println!("{} frames of {sizes:?} bytes", sizes.len());
-            println!("{record:#?}");
+            say!("{} frames of {sizes:?} bytes", sizes.len());
+            say!("{record:#?}");
             Ok(())
         }
         Err(DecodeError { kind, offset, field }) => {

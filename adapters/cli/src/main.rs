@@ -4,9 +4,19 @@
 // The program looks at some events and answers and lets the others pass.
 #![allow(clippy::wildcard_enum_match_arm)]
 
+/// `println!` that does not mind a reader who has gone: a node still has to shut down, a demonstration to clean up.
+macro_rules! say {
+    ($($said:tt)*) => {{
+        use std::io::Write as _;
+        // Nobody reads it.
+        let _ = writeln!(std::io::stdout(), $($said)*);
+    }};
+}
+
 mod decode;
 mod demo;
 mod node;
+mod simulate;
 
 use clap::{Parser, Subcommand};
 use std::fmt::Display;
@@ -27,6 +37,10 @@ enum Command {
     Node(node::NodeArgs),
     /// Prints a record of the wire field by field, or says what is wrong with it.
     Decode(decode::DecodeArgs),
+    /// Runs histories of a simulated cluster and judges every step of them.
+    Simulate(simulate::SimulateArgs),
+    /// Shows a history that failed, step by step.
+    Replay(simulate::ReplayArgs),
     /// A node process of the demonstration.
     #[command(hide = true)]
     DemoNode(demo::WorkerArgs),
@@ -57,6 +71,8 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match arguments.command {
         Command::Decode(arguments) => decode::run(&arguments),
+        Command::Simulate(arguments) => simulate::simulate(&arguments),
+        Command::Replay(arguments) => simulate::replay(&arguments),
         Command::Demo(arguments) => with_runtime(demo::run(arguments)),
         Command::Node(arguments) => with_runtime(node::run(arguments)),
         Command::DemoNode(arguments) => with_runtime(demo::worker(arguments)),

@@ -71,14 +71,14 @@ pub(crate) async fn run(arguments: NodeArgs) -> Result<(), Failure> {
     let builder = builder.listen(config.listen).await.map_err(start)?;
     let addr = builder.local_addr().map_or_else(String::new, |addr| addr.to_string());
     let host = builder.start(engine).await.map_err(start)?;
-    println!("node {} serves on {addr}", host.node());
+    say!("node {} serves on {addr}", host.node());
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
         () = host.over() => return Err(Failure::run("the node lost its lease")),
     }
-    println!("node {} shuts down", host.node());
+    say!("node {} shuts down", host.node());
     host.shutdown(Duration::from_secs(config.shutdown_seconds)).await;
-    println!("node {} is over", host.node());
+    say!("node {} is over", host.node());
     Ok(())
 }

@@ -148,6 +148,8 @@ pub enum DropReason {
     NodeOver,
     /// The peer's generation is over.
     PeerGone,
+    /// Another run of the same routing id has connected.
+    Displaced,
     /// A record was whole but broke a rule of the protocol: a fence that names another node, for example.
     Protocol,
     /// Whatever else the program wants.

@@ -452,9 +452,7 @@ fn cutover(
             effects.push(SourceEffect::Arm(SourceTimer::Resubmit));
             (State::Settling { settlement, failed }, effects)
         }
-        In::PeerDown if cfg!(rehome_fault = "rollback_on_submit_failure") => {
-            keep(CutoverUnsent::new(), KeptReason::PeerLost)
-        }
+        In::PeerDown if planted!("rollback_on_submit_failure") => keep(CutoverUnsent::new(), KeptReason::PeerLost),
         // How the submission ended is not known yet, and says nothing about the target: the store will.
         In::Timer(SourceTimer::Deadline) | In::TargetGone => begin_fencing(guard_live, settlement, failed),
         In::Failed(code) => begin_fencing(guard_live, settlement, Some(code)),
@@ -516,6 +514,8 @@ fn settling(
     let name = input.name();
     let settle_input = match input {
         In::Timer(SourceTimer::Poll(_)) => Settle::Poll,
+        // Once more, from a target that is open.
+        In::Ready => Settle::Hint,
         In::Record(seen) => Settle::Record(seen),
         In::OwnLease(seen) => Settle::OwnLease(seen),
         In::Preserved(seen) => Settle::Preserved(seen),
@@ -547,7 +547,6 @@ fn settling(
         | In::TurnsEnded
         | In::Captured
         | In::CaptureFailed(_)
-        | In::Ready
         | In::Submitted
         | In::Retired
         | In::Timer(SourceTimer::PrepareResend | SourceTimer::SealLimit | SourceTimer::Follow) => {
@@ -571,6 +570,7 @@ fn settle(
 ) -> (SourceEffects, Option<SourceVerdict>) {
     let name = match &input {
         SourceSettlementInput::Poll => "Poll",
+        SourceSettlementInput::Hint => "Hint",
         SourceSettlementInput::Record(_) => "Record",
         SourceSettlementInput::OwnLease(_) => "OwnLease",
         SourceSettlementInput::Preserved(_) => "Preserved",

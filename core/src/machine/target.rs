@@ -444,7 +444,7 @@ fn ready(
     match input {
         In::Data { conn, record } => {
             // After a lost connection the whole batch comes again: records of the old one are not part of it.
-            if span.conn != Some(conn) && !cfg!(rehome_fault = "boundary_spans_connections") {
+            if span.conn != Some(conn) && !planted!("boundary_spans_connections") {
                 span.records.clear();
             }
             span.conn = Some(conn);
@@ -458,7 +458,7 @@ fn ready(
                 smallvec![TargetEffect::Ignored { state: "Ready", input: "Cutover(mismatch)" }],
             ),
         },
-        In::Timer(TargetTimer::CutoverWait) if cfg!(rehome_fault = "commit_on_cutover_timeout") => {
+        In::Timer(TargetTimer::CutoverWait) if planted!("commit_on_cutover_timeout") => {
             commit(guard_live, contents, span.records, facts)
         }
         In::Timer(TargetTimer::CutoverWait) => {
@@ -499,11 +499,11 @@ fn ready(
 /// The batch is the last `count` records before the cutover, on the cutover's connection.
 fn verified(conn: Conn, count: u64, checksum: u32, mut span: Span) -> Result<Vec<FrozenRecord>, Span> {
     let Ok(count) = usize::try_from(count) else { return Err(span) };
-    let on_this = span.conn == Some(conn) || count == 0 || cfg!(rehome_fault = "boundary_spans_connections");
+    let on_this = span.conn == Some(conn) || count == 0 || planted!("boundary_spans_connections");
     let Some(first) = span.records.len().checked_sub(count).filter(|_| on_this) else { return Err(span) };
     let batch = span.records.get(first..).unwrap_or_default();
     let actual = batch.iter().try_fold(0u32, frozen_crc);
-    if (actual == Ok(checksum)) || cfg!(rehome_fault = "unverified_cutover") {
+    if (actual == Ok(checksum)) || planted!("unverified_cutover") {
         Ok(span.records.split_off(first))
     } else {
         Err(span)
@@ -556,7 +556,7 @@ fn committing(
             let count = u64::try_from(boundary.len()).unwrap_or(u64::MAX);
             return discard(FailureCode::REJECTED, saved(&contents), count, false);
         }
-        In::Shutdown if cfg!(rehome_fault = "shutdown_drops_verified_stage") => {
+        In::Shutdown if planted!("shutdown_drops_verified_stage") => {
             return discard(FailureCode::REJECTED, saved(&contents), 0, false);
         }
         In::Chunk { .. }

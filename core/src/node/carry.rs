@@ -25,7 +25,7 @@ pub(super) fn thaw(mut message: Message) -> Delivery {
     let (mut deadline, mut hops) = (None, 0);
     if let Some((at, count)) = message.metadata.as_ref().and_then(read) {
         message.metadata = None;
-        deadline = (at != 0 && !cfg!(rehome_fault = "deadline_lost_on_the_way")).then_some(UnixMillis(at));
+        deadline = (at != 0 && !planted!("deadline_lost_on_the_way")).then_some(UnixMillis(at));
         hops = count;
     }
     Delivery { message, deadline, hops }

@@ -2,6 +2,7 @@
 
 use crate::fence::NodeFence;
 use crate::id::{OwnerId, Text8, TypeName};
+use crate::wire::HOPS_MAX;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
@@ -111,7 +112,7 @@ impl Default for Timing {
 /// Bounds of a node. The defaults are the protocol's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Limits {
-    /// Hops of a forwarded message.
+    /// Hops of a forwarded message: 0 to 8.
     pub follow_hops: u8,
     /// Encoded bytes of a chunk that this node accepts; it tells its peers.
     pub chunk: u32,
@@ -153,6 +154,9 @@ pub enum ConfigError {
     /// A bound is zero that must not be.
     #[error("{0} must not be zero")]
     Zero(&'static str),
+    /// A message cannot count so many hops on the wire.
+    #[error("a message is forwarded at most {HOPS_MAX} times, not {0}")]
+    Hops(u8),
 }
 
 impl Config {
@@ -162,6 +166,9 @@ impl Config {
         let worst = t.lease_renew.max(t.lease_timeout).saturating_add(t.lease_timeout);
         if worst >= t.lease_ttl.saturating_sub(t.lease_margin) {
             return Err(ConfigError::Lease);
+        }
+        if self.limits.follow_hops > HOPS_MAX {
+            return Err(ConfigError::Hops(self.limits.follow_hops));
         }
         let zero = [
             ("the chunk limit", self.limits.chunk == 0),

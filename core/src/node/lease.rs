@@ -52,6 +52,8 @@ pub(super) enum LeaseQuery {
     },
     Descriptor,
     DescriptorRead,
+    /// The descriptor again, so that its version moves.
+    Refresh,
     Renew {
         started: Instant,
     },
@@ -68,6 +70,8 @@ pub(super) enum LeaseTimer {
     Renew,
     /// The guard passes.
     Guard,
+    /// Try to write the descriptor again.
+    Refresh,
 }
 
 impl Node {
@@ -96,7 +100,7 @@ impl Node {
 
     /// The guard: may the node start work, open dispatch or submit a plan now?
     pub(super) fn guard_live(&self) -> bool {
-        cfg!(rehome_fault = "no_lease_guard") && self.not_after().is_some()
+        planted!("no_lease_guard") && self.not_after().is_some()
             || self.not_after().is_some_and(|not_after| self.now.mono < not_after)
     }
 
@@ -136,6 +140,10 @@ impl Node {
         match timer {
             LeaseTimer::Claim => self.begin_claim(),
             LeaseTimer::Renew => self.renew(),
+            LeaseTimer::Refresh => {
+                self.end_late_births();
+                self.refresh_goes_on();
+            }
             LeaseTimer::Guard => {
                 let now = self.now.mono;
                 if let Some(tenancy) = self.tenancy_mut()
@@ -181,6 +189,7 @@ impl Node {
                 }
             },
             LeaseQuery::DescriptorRead => self.descriptor_read(&reply),
+            LeaseQuery::Refresh => self.refreshed(reply),
             LeaseQuery::Renew { started } => self.renewed(started, &reply),
             LeaseQuery::Check => self.lease_checked(&reply),
             LeaseQuery::Release => self.end(OverReason::ShutDown),
@@ -217,7 +226,7 @@ impl Node {
         let Life::Claiming { nonce } = self.life else { return };
         match reply {
             StoreReply::Found(Found { value, .. }) => match LeaseRecord::decode(value) {
-                Ok(record) if record.nonce == nonce || cfg!(rehome_fault = "adopt_any_claim") => {
+                Ok(record) if record.nonce == nonce || planted!("adopt_any_claim") => {
                     self.claimed(pair, started);
                 }
                 Ok(_) | Err(_) => self.begin_claim(),
@@ -255,6 +264,49 @@ impl Node {
     }
 
     fn publish(&mut self) {
+        self.write_descriptor(LeaseQuery::Descriptor);
+    }
+
+    /// Moves the version of the descriptor: no create that names the old one takes effect after that.
+    pub(super) fn refresh_descriptor(&mut self) {
+        if !core::mem::replace(&mut self.refreshing, true) {
+            self.refresh_goes_on();
+        }
+    }
+
+    /// Past the guard it waits for a renewal.
+    pub(super) fn refresh_goes_on(&mut self) {
+        let asked = self.tickets.values().any(|purpose| *purpose == Purpose::Lease(LeaseQuery::Refresh));
+        if self.refreshing && !asked && self.guard_live() {
+            self.timers.disarm(&TimerKey::Lease(LeaseTimer::Refresh));
+            self.write_descriptor(LeaseQuery::Refresh);
+        }
+    }
+
+    fn refreshed(&mut self, reply: StoreReply) {
+        match (StoreAnswer::of_write(&reply), reply, &mut self.life) {
+            (StoreAnswer::Applied, StoreReply::Applied(versions), Life::Serving { descriptor, .. }) => {
+                if let Some(version) = versions.into_iter().next() {
+                    *descriptor = version;
+                }
+                self.refreshing = false;
+                self.births_fenced();
+            }
+            (StoreAnswer::Conflict, _, _) => {
+                // Only the lease can be missing.
+                self.check_lease();
+                self.refresh_later();
+            }
+            (StoreAnswer::Applied | StoreAnswer::Unknown, _, _) => self.refresh_later(),
+        }
+    }
+
+    fn refresh_later(&mut self) {
+        let at = self.now.mono.after(self.config.timing.peer_check);
+        self.timers.arm(TimerKey::Lease(LeaseTimer::Refresh), at);
+    }
+
+    fn write_descriptor(&mut self, query: LeaseQuery) {
         let Some(pair) = self.tenancy().map(|tenancy| tenancy.pair.clone()) else { return };
         let descriptor = DescriptorRecord {
             generation: self.config.node.generation,
@@ -264,7 +316,7 @@ impl Node {
             types: self.config.types.keys().cloned().collect(),
         };
         let batch = plan::publish_descriptor(&self.config.mesh, &self.config.node, &descriptor);
-        self.lease_command(LeaseQuery::Descriptor, StoreCommand::Write(batch));
+        self.lease_command(query, StoreCommand::Write(batch));
     }
 
     fn published(&mut self, version: Option<StoreVersion>) {

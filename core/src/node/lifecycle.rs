@@ -25,6 +25,15 @@ pub(super) struct Birth {
     generation: ObjectGeneration,
     give_up: Instant,
     orphan: Option<Authority>,
+    /// A write of it was given up and may still take effect. It does not end before that is known, though its call may:
+    /// else the store could name this node the owner of what nobody here has.
+    unknown: bool,
+    /// It waits until such a write can no longer take effect.
+    fencing: bool,
+    /// None can any more: the next read tells for good.
+    fenced: bool,
+    /// A write of it was refused.
+    refused: bool,
 }
 
 /// What a store reply about a birth or a deletion answers.
@@ -44,6 +53,13 @@ pub(super) enum BirthQuery {
 pub(super) enum DeathQuery {
     Read,
     Write,
+}
+
+impl Birth {
+    /// Whether the store may already name this node the owner.
+    pub(super) const fn may_stand(&self) -> bool {
+        self.unknown
+    }
 }
 
 impl Node {
@@ -78,16 +94,33 @@ impl Node {
         }
         let generation = ObjectGeneration::new(self.entropy.next_generation()).unwrap_or(ObjectGeneration::FIRST);
         let give_up = self.now.mono.after(self.config.timing.operation);
-        let birth = Birth { object, type_name, arguments, existing, generation, give_up, orphan: None };
+        let birth = Birth {
+            object,
+            type_name,
+            arguments,
+            existing,
+            generation,
+            give_up,
+            orphan: None,
+            unknown: false,
+            fencing: false,
+            fenced: false,
+            refused: false,
+        };
         self.births.insert(call, birth);
         self.birth_read(call, BirthQuery::Read);
     }
 
     fn birth_read(&mut self, call: CallId, query: BirthQuery) {
         let Some(birth) = self.births.get(&call) else { return };
+        let unknown = birth.unknown;
         if birth.give_up <= self.now.mono {
-            return self.birth_failed(call, CallError::StoreUnavailable);
+            if !unknown || planted!("birth_ends_unknown") {
+                return self.birth_failed(call, CallError::StoreUnavailable);
+            }
+            self.done(call, CallResult::Created(Err(CallError::StoreUnavailable)));
         }
+        let Some(birth) = self.births.get(&call) else { return };
         let command = StoreCommand::Read(authority_key(&birth.object));
         self.birth_store(call, query, command);
     }
@@ -104,9 +137,17 @@ impl Node {
 
     pub(super) fn birth_reply(&mut self, call: CallId, query: BirthQuery, reply: &StoreReply) {
         let Some(birth) = self.births.get_mut(&call) else { return };
+        let now = self.now.mono;
         match query {
             BirthQuery::Read | BirthQuery::Confirm => match StoreAnswer::authority(reply) {
                 Err(()) => self.birth_read(call, query),
+                Ok(None) if core::mem::take(&mut birth.fenced) && birth.give_up <= now => {
+                    self.birth_failed(call, CallError::StoreUnavailable);
+                }
+                Ok(None) if birth.type_name.is_some() && core::mem::take(&mut birth.refused) => {
+                    // Not for the record: the descriptor has moved, or the lease is gone.
+                    self.birth_fence(call);
+                }
                 Ok(None) if birth.type_name.is_some() => self.birth_write(call),
                 Ok(None) => self.birth_failed(call, CallError::NotRun(NotRun::NotFound)),
                 Ok(Some(found)) => self.birth_found(call, found),
@@ -119,8 +160,56 @@ impl Node {
             BirthQuery::Write => match StoreAnswer::of_write(reply) {
                 StoreAnswer::Applied => self.born(call),
                 // The conflicting write may be our own, sent before: the record tells.
-                StoreAnswer::Conflict | StoreAnswer::Unknown => self.birth_read(call, BirthQuery::Confirm),
+                StoreAnswer::Conflict => {
+                    birth.refused = true;
+                    self.birth_read(call, BirthQuery::Confirm);
+                }
+                StoreAnswer::Unknown => {
+                    birth.unknown = true;
+                    if birth.type_name.is_some() && !planted!("hung_create_comes_back") {
+                        self.birth_fence(call);
+                    } else {
+                        self.birth_read(call, BirthQuery::Confirm);
+                    }
+                }
             },
+        }
+    }
+
+    /// A create names no version of its record, so one that was given up could take effect whenever the key is free,
+    /// long after. It does name the version of this node's descriptor: once that has moved, it never will.
+    fn birth_fence(&mut self, call: CallId) {
+        let Some(birth) = self.births.get_mut(&call) else { return };
+        birth.fencing = true;
+        self.refresh_descriptor();
+    }
+
+    /// The descriptor has moved: nothing that was written on condition of its old version is under way any more.
+    pub(super) fn births_fenced(&mut self) {
+        let fenced: Vec<CallId> =
+            self.births.iter().filter(|(_, birth)| birth.fencing).map(|(call, _)| *call).collect();
+        for call in fenced {
+            if let Some(birth) = self.births.get_mut(&call) {
+                birth.fencing = false;
+                birth.fenced = true;
+            }
+            self.birth_read(call, BirthQuery::Confirm);
+        }
+    }
+
+    /// Ends the calls whose time has passed while their births wait for the store.
+    pub(super) fn end_late_births(&mut self) {
+        let late =
+            |(call, birth): (&CallId, &Birth)| (birth.fencing && birth.give_up <= self.now.mono).then_some(*call);
+        for call in self.births.iter().filter_map(late).collect::<Vec<_>>() {
+            self.done(call, CallResult::Created(Err(CallError::StoreUnavailable)));
+        }
+    }
+
+    /// The guard is live again.
+    pub(super) fn births_go_on(&mut self) {
+        for call in core::mem::take(&mut self.births_paused) {
+            self.birth_read(call, BirthQuery::Confirm);
         }
     }
 
@@ -145,6 +234,8 @@ impl Node {
                 self.done(call, CallResult::Created(Ok(Created { route, new: false })));
             }
             (None, _) => {
+                // The version has moved: no earlier write of ours can take effect any more.
+                birth.unknown &= birth.orphan.as_ref().is_some_and(|orphan| orphan.version == found.version);
                 if !self.config.types.contains_key(&record.stable_type) {
                     let error = CallError::UnknownType(record.stable_type.clone());
                     return self.birth_failed(call, error);
@@ -162,9 +253,15 @@ impl Node {
         };
         let Some(descriptor) = self.descriptor_version() else { return };
         if !self.guard_live() {
+            let unknown = self.births.get(&call).is_some_and(|birth| birth.unknown);
+            if unknown && !planted!("birth_ends_unknown") {
+                return self.births_paused.push(call);
+            }
             return self.birth_failed(call, CallError::NotRun(NotRun::NotServing));
         }
-        let Some(birth) = self.births.get(&call) else { return };
+        let Some(birth) = self.births.get_mut(&call) else { return };
+        // For a create whatever was under way is fenced off by now.
+        birth.unknown &= birth.type_name.is_none();
         let stable_type = match (&birth.type_name, &birth.orphan) {
             (Some(type_name), _) => type_name.clone(),
             (None, Some(orphan)) => orphan.record.stable_type.clone(),

@@ -16,6 +16,7 @@ mod routes;
 mod shutdown;
 mod stages;
 mod timers;
+mod waiting;
 
 pub use config::{Config, ConfigError, Limits, Policy, Timing, TypeConfig};
 pub use event::{Event, OverReason, Point};
@@ -81,8 +82,13 @@ pub struct Node {
     births: BTreeMap<CallId, Birth>,
     deaths: BTreeMap<CallId, CallError>,
     deletes_paused: Vec<(TenureKey, CallId)>,
+    /// Births that wait for the guard.
+    births_paused: Vec<CallId>,
+    /// The descriptor is being written once more.
+    refreshing: bool,
     moves: BTreeMap<RelocationId, Move>,
     move_calls: BTreeMap<CallId, RelocationId>,
+    waiting_moves: BTreeMap<CallId, waiting::WaitingMove>,
     stages: BTreeMap<RelocationId, Staged>,
     stage_keys: BTreeMap<TenureKey, Vec<RelocationId>>,
     terminals: Terminals,
@@ -151,6 +157,7 @@ enum TimerKey {
     Relay(OperationId),
     Route(ObjectKey),
     Marker(OperationId),
+    WaitingMove(CallId),
     PeerCheck(NodeFence),
     Ack(NodeFence),
     Shutdown,
@@ -256,7 +263,7 @@ impl StoreAnswer {
         match reply {
             StoreReply::Missing => LeaseSeen::Missing,
             StoreReply::Found(Found { ttl: Some(_), .. }) => LeaseSeen::Live,
-            StoreReply::Unknown if cfg!(rehome_fault = "unreadable_lease_has_ended") => LeaseSeen::Missing,
+            StoreReply::Unknown if planted!("unreadable_lease_has_ended") => LeaseSeen::Missing,
             StoreReply::Found(Found { ttl: None, .. })
             | StoreReply::Applied(_)
             | StoreReply::Conflict
@@ -303,8 +310,11 @@ impl Node {
             births: BTreeMap::new(),
             deaths: BTreeMap::new(),
             deletes_paused: Vec::new(),
+            births_paused: Vec::new(),
+            refreshing: false,
             moves: BTreeMap::new(),
             move_calls: BTreeMap::new(),
+            waiting_moves: BTreeMap::new(),
             stages: BTreeMap::new(),
             stage_keys: BTreeMap::new(),
             terminals: Terminals::default(),
@@ -332,7 +342,7 @@ impl Node {
             return Err(Misuse::ClockWentBack);
         }
         if let Input::User { call, .. } = &input
-            && !self.calls.insert(*call)
+            && (self.births.contains_key(call) || !self.calls.insert(*call))
         {
             return Err(Misuse::CallInUse(*call));
         }
@@ -395,7 +405,12 @@ impl Node {
             stages: self.stages.len(),
             budget_bytes: self.budget.used(),
             relays: self.relays.len(),
-            calls: self.calls.len(),
+            calls: self
+                .births
+                .keys()
+                .filter(|call| !self.calls.contains(call))
+                .count()
+                .saturating_add(self.calls.len()),
             routed: self.routes.values().fold(
                 self.forwarding.values().fold(0, |sum: usize, sent| sum.saturating_add(sent.len())),
                 |sum, route| sum.saturating_add(route.waiting()),
@@ -432,6 +447,9 @@ impl Node {
                 TimerKey::Relay(operation) => self.relay_timer(operation),
                 TimerKey::Route(object) => self.route_timer(&object),
                 TimerKey::Marker(marker) => self.marker_back(marker, false),
+                TimerKey::WaitingMove(call) => {
+                    self.give_up_waiting(call, RefusedReason::DeadlineExceeded);
+                }
                 TimerKey::PeerCheck(node) => self.peer_check(&node),
                 TimerKey::Ack(node) => self.send_ack(&node),
                 TimerKey::Shutdown => self.end(OverReason::ShutdownDeadline),
@@ -626,9 +644,12 @@ impl Node {
     }
 
     fn end_births(&mut self) {
-        for call in core::mem::take(&mut self.births).into_keys() {
-            self.done(call, CallResult::Created(Err(CallError::NotRun(NotRun::NotServing))));
+        for (call, birth) in core::mem::take(&mut self.births) {
+            let error =
+                if birth.may_stand() { CallError::StoreUnavailable } else { CallError::NotRun(NotRun::NotServing) };
+            self.done(call, CallResult::Created(Err(error)));
         }
+        self.births_paused.clear();
         for call in core::mem::take(&mut self.deaths).into_keys() {
             self.done(call, CallResult::Created(Err(CallError::NotRun(NotRun::NotServing))));
         }

@@ -73,6 +73,8 @@ impl Move {
 impl Node {
     pub(super) fn relocate(&mut self, call: CallId, object: &ObjectKey, target: &RoutingId, timeout: Option<Duration>) {
         match self.preflight(object, target) {
+            Err(RefusedReason::NotMovable)
+                if self.wait_to_move(call, object, target, timeout.unwrap_or(self.config.timing.operation)) => {}
             Err(reason) => self.done(call, CallResult::Moved(Ok(MoveOutcome::Refused(reason)))),
             Ok((key, target)) => self.start_move(call, key, target, timeout),
         }
@@ -519,7 +521,7 @@ impl Node {
         let records: Vec<FrozenRecord> = hosted
             .mailbox
             .iter()
-            .skip(if cfg!(rehome_fault = "saved_work_again_as_boundary") { 0 } else { *saved })
+            .skip(if planted!("saved_work_again_as_boundary") { 0 } else { *saved })
             .filter_map(|item| match item {
                 Item::Work(work) => Some(FrozenRecord::Known(Box::new(carry::freeze(&work.delivery)))),
                 Item::Marker(_) => None,
@@ -549,8 +551,7 @@ impl Node {
             return None;
         }
         let Batch { records, cutover } = moving.batch.clone()?;
-        let skip = if cfg!(rehome_fault = "resend_only_tail") && moving.machine.is_settling() && moving.submit.is_none()
-        {
+        let skip = if planted!("resend_only_tail") && moving.machine.is_settling() && moving.submit.is_none() {
             records.len().div_ceil(2)
         } else {
             0
@@ -684,7 +685,7 @@ impl Node {
         moving.prepare = None;
         moving.authority = None;
         self.budget.withdraw(relocation);
-        if !cfg!(rehome_fault = "budget_leaks") {
+        if !planted!("budget_leaks") {
             self.budget.give_back(&target, grant);
         }
         self.move_calls.remove(&call);
@@ -720,7 +721,8 @@ impl Node {
         if let (true, Some(relocation)) = (cancellable, relocation) {
             self.source(relocation, SourceInput::Cancel);
         }
-        self.done(call, CallResult::Cancelled(cancellable));
+        let waited = self.give_up_waiting(relocate, RefusedReason::Cancelled);
+        self.done(call, CallResult::Cancelled(cancellable || waited));
     }
 
     /// 30 or 53 came from a peer.

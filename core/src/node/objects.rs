@@ -106,7 +106,7 @@ impl Node {
                 // A queue that runs has a bound; a move adds none, and what was accepted once is not refused later.
                 Gate::Open | Gate::Activating
                     if hosted.mailbox.len() >= limit
-                        && (delivery.hops == 0 || cfg!(rehome_fault = "accepted_message_refused_busy")) =>
+                        && (delivery.hops == 0 || planted!("accepted_message_refused_busy")) =>
                 {
                     return Err((delivery, Refusal::Busy));
                 }
@@ -182,7 +182,7 @@ impl Node {
         if self.expired(&delivery) {
             return self.end_message(key, &delivery, Origin::Accepted, Fate::Timeout);
         }
-        if !self.peers.contains_key(&target.node) || cfg!(rehome_fault = "forward_through_own_route") {
+        if !self.peers.contains_key(&target.node) || planted!("forward_through_own_route") {
             // What went that way before may come back by other nodes, behind this one.
             self.event(Event::OrderGap { object: key.clone() });
             self.route_leaves_here(key);
@@ -291,6 +291,8 @@ impl Node {
         for (key, call) in core::mem::take(&mut self.deletes_paused) {
             self.delete_turns_ended(&key, call);
         }
+        self.births_go_on();
+        self.refresh_goes_on();
         let waiting: Vec<TenureKey> = self
             .hosted
             .iter()
@@ -326,7 +328,7 @@ impl Node {
         if requester.node == self.config.node {
             self.reply_arrived(operation, reply_route, outcome);
         } else {
-            self.ordered(&requester.node, Ordered::Reply(Reply { operation, reply_route, outcome }));
+            self.ordered_to(requester, Ordered::Reply(Reply { operation, reply_route, outcome }));
         }
     }
 

@@ -19,13 +19,19 @@ use crate::wire::{Delivery, FollowNotice, LinkRecord, Ordered, Outcome, Record, 
 use core::time::Duration;
 use std::collections::BTreeSet;
 
-/// One generation of a peer that was connected at least once.
+/// One generation of a peer that was connected, or that waits to be told something.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Peer {
     pub(super) fence: PeerFence,
     pub(super) conn: Option<Conn>,
     pub(super) agreed: Option<Agreed>,
     channel: Channel,
+}
+
+impl Peer {
+    fn new(fence: PeerFence) -> Self {
+        Self { fence, conn: None, agreed: None, channel: Channel::new() }
+    }
 }
 
 /// How many peer generations that are over a node remembers. One is forgotten only after so many others have ended, long
@@ -51,19 +57,22 @@ impl Node {
             .cloned()
             .collect();
         for old in older {
-            // Two runs of one routing id: the later connection is the later run.
-            self.peer_gone(&old);
+            if planted!("displaced_peer_is_forgotten") {
+                self.peer_gone(&old);
+            }
+            // Two runs of one routing id, and the later connection is likely the later run. That proves nothing of the
+            // older one, which may have stopped only for a while: its lease will tell.
+            if let Some(conn) = self.peers.get(&old).and_then(|peer| peer.conn) {
+                self.outputs.push_back(Output::Drop { conn, reason: DropReason::Displaced });
+                self.peer_down(conn);
+            }
         }
         if let Some(old) = self.peers.get(&peer.node).and_then(|known| known.conn) {
             self.peer_down(old);
         }
         let node = peer.node.clone();
-        let known = self.peers.entry(node.clone()).or_insert_with(|| Peer {
-            fence: peer.clone(),
-            conn: None,
-            agreed: None,
-            channel: Channel::new(),
-        });
+        let known = self.peers.entry(node.clone()).or_insert_with(|| Peer::new(peer.clone()));
+        known.fence = peer.clone();
         known.conn = Some(conn);
         let link = agreed.link;
         known.agreed = Some(agreed);
@@ -111,7 +120,7 @@ impl Node {
         }
         match StoreAnswer::lease(reply) {
             LeaseSeen::Missing => {
-                if !cfg!(rehome_fault = "peer_that_is_over_comes_back") {
+                if !planted!("peer_that_is_over_comes_back") {
                     if self.gone.len() >= GONE_MEMORY {
                         self.gone.pop_front();
                     }
@@ -155,6 +164,18 @@ impl Node {
         }
         self.outputs.push_back(Output::Send { conn, send, class, record });
         send
+    }
+
+    /// Sends an ordered record to a peer generation that may never have been connected: then the record waits for its
+    /// connection, or for its end.
+    pub(super) fn ordered_to(&mut self, fence: &PeerFence, body: Ordered) {
+        let node = &fence.node;
+        if !self.peers.contains_key(node) && !self.gone.contains(node) && !planted!("stranger_gets_no_answer") {
+            self.peers.insert(node.clone(), Peer::new(fence.detached()));
+            let at = self.now.mono.after(self.config.timing.peer_check);
+            self.timers.arm(TimerKey::PeerCheck(node.clone()), at);
+        }
+        self.ordered(node, body);
     }
 
     /// Sends an ordered record to a peer generation, now or when it is connected. To one that is gone, nothing.
@@ -327,7 +348,7 @@ impl Node {
         let waiting: BTreeSet<OperationId> = self.routes.values().flat_map(super::routes::Route::unsent).collect();
         let operations: Vec<_> = self.requests.keys().copied().collect();
         for operation in operations {
-            let unsent = waiting.contains(&operation) || cfg!(rehome_fault = "shutdown_says_not_run");
+            let unsent = waiting.contains(&operation) || planted!("shutdown_says_not_run");
             self.end_call(operation, if unsent { Fate::NotRun(NotRun::NotServing) } else { fate });
         }
         self.routes.clear();

@@ -78,7 +78,7 @@ impl Node {
     }
 
     pub(super) fn relay_timer(&mut self, operation: OperationId) {
-        if !cfg!(rehome_fault = "relay_sent_once") {
+        if !planted!("relay_sent_once") {
             self.step_relay(operation, RelayInput::Timer);
         }
     }

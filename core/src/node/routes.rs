@@ -306,14 +306,14 @@ impl Node {
                 let old = fence.clone();
                 route.refused.push_back(parcel);
                 // It has taken messages before, and nobody there can tell any more how far these have come.
-                if route.attempts == 0 && !cfg!(rehome_fault = "gap_not_counted") {
+                if route.attempts == 0 && !planted!("gap_not_counted") {
                     self.event(Event::OrderGap { object: key.clone() });
                 }
                 self.drain(key, old, None);
             }
             // The route did not wait for this answer, which it has counted as a gap: the message goes on where it leads.
             RouteState::At { .. } | RouteState::Unknown | RouteState::Locating | RouteState::Backoff => {
-                if cfg!(rehome_fault = "late_refusal_left_behind") {
+                if planted!("late_refusal_left_behind") {
                     return route.refused.push_back(parcel);
                 }
                 route.queue.push_back(parcel);
@@ -371,7 +371,7 @@ impl Node {
         let route = self.routes.entry(key.clone()).or_insert_with(Route::new);
         match &mut route.state {
             RouteState::At { fence: old, .. } if *old == fence || !newer(&fence, old) => {}
-            RouteState::At { fence: old, used: true } if !cfg!(rehome_fault = "flip_without_marker") => {
+            RouteState::At { fence: old, used: true } if !planted!("flip_without_marker") => {
                 let old = old.clone();
                 self.drain(key, old, Some(fence));
             }
@@ -395,7 +395,7 @@ impl Node {
         if let RouteState::At { fence, used } = &route.state
             && fence == ended
         {
-            let used = *used && !cfg!(rehome_fault = "moved_route_is_unused");
+            let used = *used && !planted!("moved_route_is_unused");
             route.state = match next {
                 Some(fence) => RouteState::At { fence, used },
                 None => RouteState::Unknown,

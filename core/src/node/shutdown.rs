@@ -30,6 +30,7 @@ impl Node {
             self.source(relocation, SourceInput::Shutdown);
         }
         // A stage with a verified cutover runs to its terminal; any other is discarded.
+        self.end_waiting_moves();
         self.all_stages(&TargetInput::Shutdown);
         self.shutdown_step();
     }
@@ -44,7 +45,7 @@ impl Node {
         // What this node has accepted for others, and answers that nobody has yet.
         let owed = !self.forwarding.is_empty() || !self.relays.is_empty();
         let running = self.hosted.values().any(|hosted| hosted.running.is_some());
-        if (!undecided && !running && !owed) || cfg!(rehome_fault = "release_before_settled") {
+        if (!undecided && !running && !owed) || planted!("release_before_settled") {
             // What waits has not run and will not, as no turn starts any more.
             self.stop_dispatch(Fate::NotRun(NotRun::NotServing));
             self.release();
@@ -68,6 +69,7 @@ impl Node {
         for relocation in moves {
             self.source(relocation, SourceInput::Over);
         }
+        self.end_waiting_moves();
         self.all_stages(&TargetInput::Over);
         self.stop_dispatch(Fate::MayHaveRun(MayHaveRun::LeaseEnded));
         self.held_replies.clear();

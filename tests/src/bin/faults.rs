@@ -1,44 +1,101 @@
-//! Negative controls: builds the core with each planted fault and shows which test catches it. A fault that nothing
-//! catches fails the run. It is its own compiler wrapper, so that only this project's crates are built again.
+//! Negative controls: plants each deliberate fault in the core and shows which test catches it. A fault that nothing
+//! catches fails the run. The tests are built once, with all faults in them; which one is on is chosen at run time.
 //!
 //! `cargo run -p rehome-tests --bin faults [NAME...]`
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::sync::Mutex;
+use std::time::Instant;
 
-const FAULT: &str = "REHOME_PLANTED_FAULT";
+/// The tests that try, in the order in which they are tried: the last ones take their time, and run only where the
+/// others see nothing.
+const GATES: [&[&str]; 3] =
+    [&["machines", "nodes", "promises", "traps", "attempts", "births"], &["simulation"], &["model"]];
 
-fn main() -> ExitCode {
-    match std::env::var(FAULT) {
-        Ok(fault) => compile(&fault),
-        Err(_) => run(),
-    }
-}
-
-/// As cargo's wrapper: the compiler and its arguments, with the fault's flag.
-fn compile(fault: &str) -> ExitCode {
-    let mut arguments = std::env::args_os().skip(1);
-    let Some(compiler) = arguments.next() else { return ExitCode::FAILURE };
-    let status = Command::new(compiler).args(arguments).args(["--cfg", &format!("rehome_fault=\"{fault}\"")]).status();
-    if status.is_ok_and(|status| status.success()) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-/// Every name that stands in a `rehome_fault = "..."` of the core.
+/// Every name that stands in a `planted!("...")` of the core.
 fn planted(folder: &Path, found: &mut BTreeSet<String>) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
         if path.is_dir() {
             planted(&path, found);
         } else if let Ok(text) = std::fs::read_to_string(&path) {
-            for rest in text.split("rehome_fault = \"").skip(1) {
+            for rest in text.split("planted!(\"").skip(1) {
                 found.extend(rest.split('"').next().map(str::to_owned));
             }
         }
     }
 }
 
-fn run() -> ExitCode {
+/// Builds the tests and returns the programs by name.
+fn build(root: &Path) -> Result<BTreeMap<String, PathBuf>, String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from).join("faults");
+    let mut command = Command::new(cargo);
+    command.current_dir(root).args(["test", "--locked", "--no-run", "--message-format", "json", "-p", "rehome-tests"]);
+    command.arg("--target-dir").arg(target).env("RUSTFLAGS", "--cfg rehome_faults");
+    for gate in GATES.iter().flat_map(|gates| gates.iter()) {
+        command.args(["--test", gate]);
+    }
+    let output = command.stderr(std::process::Stdio::inherit()).output().map_err(|error| error.to_string())?;
+    if !output.status.success() {
+        return Err(String::from("the tests do not build"));
+    }
+    let mut programs = BTreeMap::new();
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        let Ok(message) = serde_json::from_str::<serde_json::Value>(line) else { continue };
+        if let (Some(name), Some(program)) = (message["target"]["name"].as_str(), message["executable"].as_str()) {
+            programs.insert(name.to_owned(), PathBuf::from(program));
+        }
+    }
+    Ok(programs)
+}
+
+/// What became of one fault.
+struct Tried {
+    /// The tests that fail with it.
+    gates: Vec<String>,
+    /// The first thing that one of them said.
+    reason: String,
+    seconds: f64,
+}
+
+/// Runs the tests with a fault; with none where `name` is empty.
+fn try_fault(root: &Path, programs: &BTreeMap<String, PathBuf>, name: &str) -> Tried {
+    let began = Instant::now();
+    let mut tried = Tried { gates: Vec::new(), reason: String::from("-"), seconds: 0.0 };
+    for gates in GATES {
+        let mut text = String::new();
+        for gate in gates {
+            let Some(program) = programs.get(*gate) else { continue };
+            let mut command = Command::new(program);
+            command.current_dir(root.join("tests")).env("REHOME_PLANTED_FAULT", name).env("RUST_BACKTRACE", "0");
+            // Which seeds catch it must not be luck.
+            command.env("REHOME_FRESH", "0");
+            match command.output() {
+                Ok(output) => text += &String::from_utf8_lossy(&output.stdout),
+                Err(error) => text += &format!("---- {gate} stdout ----\n{error}"),
+            }
+        }
+        let failed = |line: &str| {
+            line.strip_prefix("---- ").and_then(|line| line.strip_suffix(" stdout ----")).map(str::to_owned)
+        };
+        tried.gates.extend(text.lines().filter_map(failed));
+        let said =
+            |line: &&str| ["promise ", "model: ", "liveness", "assertion"].iter().any(|start| line.starts_with(start));
+        if let Some(reason) = text.lines().find(said) {
+            reason[..reason.floor_char_boundary(100)].replace('|', "/").clone_into(&mut tried.reason);
+        }
+        if !tried.gates.is_empty() {
+            break;
+        }
+    }
+    tried.seconds = began.elapsed().as_secs_f64();
+    tried
+}
+
+fn main() -> ExitCode {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut names = BTreeSet::new();
     planted(&root.join("core/src"), &mut names);
@@ -46,66 +103,53 @@ fn run() -> ExitCode {
     if !wanted.is_empty() {
         names.retain(|name| wanted.contains(name));
     }
-    let Ok(wrapper) = std::env::current_exe() else { return ExitCode::FAILURE };
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from).join("faults");
-    let mut missed = Vec::new();
-    println!("| planted fault | caught by | as |\n|---|---|---|");
-    for name in &names {
-        let (gates, reason) = try_fault(&root, &wrapper, &target, name);
-        let caught = if gates.is_empty() { String::from("**nothing**") } else { gates.join(", ") };
-        println!("| {name} | {caught} | {reason} |");
-        if gates.is_empty() {
-            missed.push(name.as_str());
+    let programs = match build(&root) {
+        Ok(programs) => programs,
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::FAILURE;
         }
+    };
+    // A test that fails anyway catches nothing.
+    let sound = try_fault(&root, &programs, "");
+    if !sound.gates.is_empty() {
+        println!("without a fault these fail: {}", sound.gates.join(", "));
+        return ExitCode::FAILURE;
     }
-    if missed.is_empty() && !names.is_empty() {
-        println!("\nall {} are caught", names.len());
-        ExitCode::SUCCESS
-    } else {
-        println!("\nnot caught: {}", missed.join(", "));
-        ExitCode::FAILURE
-    }
-}
-
-/// The tests that fail with the fault, and the first thing that an oracle said.
-fn try_fault(root: &Path, wrapper: &Path, target: &Path, name: &str) -> (Vec<String>, String) {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    // Cargo does not know about the flag: what was built for the last fault must go.
-    let cleaned = Command::new(&cargo)
-        .current_dir(root)
-        .args(["clean", "--quiet", "-p", "rehome", "-p", "rehome-tests", "--target-dir"])
-        .arg(target)
-        .status();
-    if !cleaned.is_ok_and(|status| status.success()) {
-        return (Vec::new(), String::from("cargo clean failed"));
-    }
-    // The scenarios take a second; the histories run where these see nothing.
-    let mut text = String::new();
-    for tests in [["machines", "nodes", "promises", "traps", "attempts"].as_slice(), &["simulation"]] {
-        let mut command = Command::new(&cargo);
-        command.current_dir(root).args(["test", "--quiet", "--no-fail-fast", "-p", "rehome-tests", "--target-dir"]);
-        command.arg(target).env("RUSTC_WORKSPACE_WRAPPER", wrapper).env(FAULT, name).env("RUST_BACKTRACE", "0");
-        // Which seeds catch it must not be luck.
-        command.env("REHOME_FRESH", "0");
-        for test in tests {
-            command.args(["--test", test]);
+    println!("| planted fault | seconds | caught by | as |\n|---|---|---|---|");
+    let left = Mutex::new(names.iter());
+    let missed = Mutex::new(BTreeSet::new());
+    let jobs = std::thread::available_parallelism().map_or(1, Into::into);
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                loop {
+                    let Some(name) = left.lock().ok().and_then(|mut left| left.next()) else { return };
+                    let Tried { gates, reason, seconds } = try_fault(&root, &programs, name);
+                    let caught = match gates.as_slice() {
+                        [] => String::from("**nothing**"),
+                        [first] => first.clone(),
+                        [first, rest @ ..] => format!("{first} and {} more", rest.len()),
+                    };
+                    println!("| {name} | {seconds:.1} | {caught} | {reason} |");
+                    if gates.is_empty()
+                        && let Ok(mut missed) = missed.lock()
+                    {
+                        missed.insert(name.as_str());
+                    }
+                }
+            });
         }
-        let Ok(output) = command.output() else { return (Vec::new(), String::from("cargo did not start")) };
-        text += &String::from_utf8_lossy(&output.stdout);
-        text += &String::from_utf8_lossy(&output.stderr);
-        if !output.status.success() {
-            break;
+    });
+    match missed.into_inner() {
+        Ok(missed) if missed.is_empty() && !names.is_empty() => {
+            println!("\nall {} are caught", names.len());
+            ExitCode::SUCCESS
         }
-    }
-    let mut gates = Vec::new();
-    for line in text.lines() {
-        if let Some(test) = line.strip_prefix("---- ").and_then(|line| line.strip_suffix(" stdout ----")) {
-            gates.push(test.to_owned());
+        Ok(missed) => {
+            println!("\nnot caught: {}", missed.into_iter().collect::<Vec<_>>().join(", "));
+            ExitCode::FAILURE
         }
+        Err(_) => ExitCode::FAILURE,
     }
-    let said =
-        |line: &&str| line.starts_with("promise ") || line.starts_with("liveness") || line.starts_with("assertion");
-    let mut reason = text.lines().find(said).unwrap_or("-").to_owned();
-    reason.truncate(reason.floor_char_boundary(110));
-    (gates, reason.replace('|', "/"))
 }

@@ -11,10 +11,11 @@ mod users;
 
 pub use script::{HostFault, RecordFault, StoreFault, commits, reads_lease, reads_record};
 
-use crate::chance::Chance;
+use crate::chance::{Chance, Choice};
 use crate::host::Thing;
 use crate::oracle::{Hit, Oracle, Truth};
 use crate::profile::Profile;
+use crate::shrink::Script;
 use bytes::Bytes;
 use rehome::fence::{NodeFence, ObjectKey, OwnerPair, PeerFence, Tenure};
 use rehome::id::{NodeGeneration, ObjectId, OwnerId, RoutingId, Text8, TypeName};
@@ -202,11 +203,13 @@ pub struct World {
     trace: Trace,
 }
 
-pub(crate) fn key(object: usize) -> ObjectKey {
+/// The object that schedules call `object`.
+pub fn key(object: usize) -> ObjectKey {
     ObjectKey::actor(ObjectId::new(&format!("object-{object}")).expect("a valid id"))
 }
 
-pub(crate) fn rid(node: usize) -> RoutingId {
+/// The node that schedules call `node`.
+pub fn rid(node: usize) -> RoutingId {
     RoutingId::new(format!("n{node}").into_bytes()).expect("a valid id")
 }
 
@@ -217,15 +220,28 @@ fn thing_type() -> TypeName {
 /// Runs the history of `seed`: `acts` actions of the user, then everything heals and must come to rest. A history that
 /// fails runs once more to print its end.
 pub fn run(profile: Profile, seed: u64, acts: u64) -> Summary {
-    let summary = history(profile, seed, acts, 0);
-    if summary.faults.is_empty() { summary } else { history(profile, seed, acts, Trace::wanted()) }
+    let once = |keep| history(profile, Chance::new(seed), acts, keep).0;
+    let summary = once(0);
+    if summary.faults.is_empty() { summary } else { once(Trace::wanted()) }
 }
 
-fn history(profile: Profile, seed: u64, acts: u64, keep: usize) -> Summary {
-    let mut chance = Chance::new(seed);
+/// The history of `seed` as the choices that make it.
+pub fn script_of(profile: Profile, seed: u64, acts: u64) -> Script {
+    Script { acts, choices: history(profile, Chance::new(seed).recorded(), acts, 0).1 }
+}
+
+/// Runs the history of a script and keeps the last `keep` lines of its trace.
+pub fn run_script(profile: Profile, script: &Script, keep: usize) -> Summary {
+    history(profile, Chance::again(script.choices.clone()), script.acts, keep).0
+}
+
+fn history(profile: Profile, mut chance: Chance, acts: u64, keep: usize) -> (Summary, Vec<Choice>) {
     let nodes = 2 + chance.below(2) as usize;
     let objects = 1 + chance.below(4) as usize;
-    World::begin(profile, chance, (nodes, objects), |_| {}, keep).live_through(acts)
+    let mut world = World::begin(profile, chance, (nodes, objects), |_| {}, keep);
+    world.live_through(acts);
+    let choices = core::mem::replace(&mut world.chance, Chance::new(0)).choices();
+    (world.finish(), choices)
 }
 
 /// Runs the history whose choices stand in `schedule`: the size of the cluster, delays, faults and what the user does, in
@@ -238,7 +254,8 @@ pub fn run_schedule(profile: Profile, schedule: &[u8], acts: u64) -> Summary {
         // How the cluster comes up is no choice: it would use the bytes up.
         let mut world = World::begin(profile, Chance::new(0), (nodes, objects), |_| {}, keep);
         world.chance = chance;
-        world.live_through(acts)
+        world.live_through(acts);
+        world.finish()
     };
     let summary = once(0);
     if summary.faults.is_empty() { summary } else { once(Trace::wanted()) }
@@ -630,14 +647,13 @@ impl World {
     }
 
     /// The faults begin, the user acts, everything heals.
-    fn live_through(mut self, acts: u64) -> Summary {
+    fn live_through(&mut self, acts: u64) {
         self.healing = false;
         self.user_acts = acts;
         self.pace = [2, 6, 20, 60][self.chance.below(4) as usize] * MILLI;
         self.schedule(1, Act::User);
         self.live();
         self.heal();
-        self.finish()
     }
 
     fn live(&mut self) {

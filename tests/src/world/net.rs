@@ -7,8 +7,16 @@ use rehome::Input;
 use rehome::fence::PeerFence;
 use rehome::link::Agreed;
 use rehome::node::{Conn, SendId};
-use rehome::wire::Record;
+use rehome::wire::{Record, decode, encode};
 use std::collections::BTreeSet;
+
+/// What of a record arrives: a node may only send what its bytes can say.
+fn over_the_wire(record: &Record) -> Record {
+    let frames = encode(record).unwrap_or_else(|error| panic!("{error}: {record:?}"));
+    let arrived = decode(frames).unwrap_or_else(|error| panic!("{error}: {record:?}"));
+    assert_eq!(arrived, *record, "the wire changed a record");
+    arrived
+}
 
 impl World {
     pub(super) fn send(&mut self, node: usize, conn: Conn, send: SendId, record: Record) {
@@ -24,6 +32,7 @@ impl World {
         if !link.up || conn.0 / 100 != epoch {
             return self.schedule(1, Act::Input { node, run, input: Input::Sent { send, written: false } });
         }
+        let record = over_the_wire(&record);
         let at = self.now + 50_000 + self.chance.below(MILLI);
         let mut fifo = true;
         let mut lost = link.deaf[usize::from(node > other)];

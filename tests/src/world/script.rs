@@ -24,6 +24,8 @@ pub enum StoreFault {
     Slow(Duration),
     /// It is not done, and answered with a conflict.
     Conflict,
+    /// It is done and answered, and done once more so much later.
+    Again(Duration),
 }
 
 /// What happens to a published record.

@@ -33,6 +33,12 @@ impl World {
         };
         let answer = match fault {
             None => Some((ticket, 20_000 + self.chance.below(400_000), give_up)),
+            Some(StoreFault::Again(later)) => {
+                let again = later.as_nanos() as u64;
+                let (writer, command) = (writer.clone(), command.clone());
+                self.schedule(delay + again, Act::Apply { node, run, writer, answer: None, command });
+                Some((ticket, 20_000 + self.chance.below(400_000), give_up))
+            }
             Some(StoreFault::Lost) => return unknown(self),
             Some(StoreFault::ReplyLost) => {
                 unknown(self);
@@ -86,6 +92,9 @@ impl World {
         }
         if self.fault(profile.store_slow, "store slow") {
             return Some(StoreFault::Slow(Duration::from_nanos(self.chance.below(3500 * MILLI))));
+        }
+        if write && self.fault(profile.store_again, "store write done twice") {
+            return Some(StoreFault::Again(Duration::from_nanos(self.chance.below(9 * SECOND))));
         }
         (write && self.fault(profile.store_conflict, "store conflict")).then_some(StoreFault::Conflict)
     }

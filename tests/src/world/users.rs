@@ -129,7 +129,7 @@ impl World {
         self.schedule(delay, Act::User);
         let node = self.chance.below(self.places.len() as u64) as usize;
         let object = self.chance.below(self.objects as u64) as usize;
-        if self.chance.hits(100) {
+        if self.chance.hits(self.profile.moves) {
             // Mostly somewhere else.
             let away = (self.owner(object).unwrap_or(0) as u64 + 1 + self.chance.below(self.places.len() as u64 - 1))
                 % self.places.len() as u64;

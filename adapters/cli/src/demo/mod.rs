@@ -140,7 +140,7 @@ pub(crate) async fn run(args: DemoArgs) -> Result<(), Failure> {
         failed_creates: Vec::new(),
         args,
     };
-    println!("seed {seed}, {} nodes, {} objects, {} clients", demo.args.nodes, demo.args.objects, demo.args.clients);
+    say!("seed {seed}, {} nodes, {} objects, {} clients", demo.args.nodes, demo.args.objects, demo.args.clients);
     demo.start().await?;
     let took = demo.traffic().await?;
     demo.settle().await;
@@ -563,8 +563,8 @@ impl Demo {
         let seconds = took.as_secs_f64();
         let outcome = |outcome| self.evidence.outcomes.get(&outcome).copied().unwrap_or(0);
         let moves = self.ended_moves();
-        println!();
-        println!(
+        say!();
+        say!(
             "moves          {moves}: {} moved, {} kept by their source, {} lost with their node, {} of unknown end; {} refused",
             outcome(Outcome::Moved),
             outcome(Outcome::KeptSource),
@@ -572,41 +572,43 @@ impl Demo {
             outcome(Outcome::Unknown),
             outcome(Outcome::Refused)
         );
-        println!("requests       {requests}, answered {answered}; one-way messages accepted {sent}");
-        println!(
+        say!("requests       {requests}, answered {answered}; one-way messages accepted {sent}");
+        say!(
             "not certain    {} of which nobody can tell, {} certainly not run",
-            self.evidence.ambiguous, self.evidence.not_run
+            self.evidence.ambiguous,
+            self.evidence.not_run
         );
-        println!("lost           {}", counts.lost);
-        println!("duplicated     {}", counts.duplicated);
-        println!("reordered      {}", counts.reordered);
-        println!("run twice      {}", counts.double_run);
-        println!("unbalanced     {}", self.evidence.unbalanced);
-        println!("source stop    p50 {} us, p99 {} us, max {} us", pause.p50, pause.p99, pause.max);
-        println!("target resume  p50 {} us, p99 {} us, max {} us", resume.p50, resume.p99, resume.max);
-        println!("client gap     p50 {} us, p99 {} us, max {} us", gap.p50, gap.p99, gap.max);
-        println!(
+        say!("lost           {}", counts.lost);
+        say!("duplicated     {}", counts.duplicated);
+        say!("reordered      {}", counts.reordered);
+        say!("run twice      {}", counts.double_run);
+        say!("unbalanced     {}", self.evidence.unbalanced);
+        say!("source stop    p50 {} us, p99 {} us, max {} us", pause.p50, pause.p99, pause.max);
+        say!("target resume  p50 {} us, p99 {} us, max {} us", resume.p50, resume.p99, resume.max);
+        say!("client gap     p50 {} us, p99 {} us, max {} us", gap.p50, gap.p99, gap.max);
+        say!(
             "rate           {:.0} moves/s, {:.0} messages/s in {seconds:.1} s",
             moves as f64 / seconds,
             (answered + sent) as f64 / seconds
         );
         if self.args.chaos {
-            println!("faults         {:?}", self.faults);
-            println!(
+            say!("faults         {:?}", self.faults);
+            say!(
                 "reclaimed      {} objects; {} accounts lost with a node, as documented",
-                self.evidence.reclaimed, self.evidence.lost_with_node
+                self.evidence.reclaimed,
+                self.evidence.lost_with_node
             );
         }
         for text in counts.texts.iter().take(20) {
-            println!("  {text}");
+            say!("  {text}");
         }
         if let Some(path) = &self.args.report {
             let page = report::page(&self.evidence, &self.timelines, &counts, took);
             std::fs::write(path, page).map_err(|error| Failure::run(format!("{}: {error}", path.display())))?;
-            println!("report         {}", path.display());
+            say!("report         {}", path.display());
         }
         let good = self.verdict(&counts);
-        println!("{}", if good { "verdict        good" } else { "verdict        BAD" });
+        say!("{}", if good { "verdict        good" } else { "verdict        BAD" });
         if self.args.json {
             let line = json!({
                 "processes": self.args.nodes, "store": "sqlite", "objects": self.args.objects, "moves": moves,
@@ -616,7 +618,7 @@ impl Demo {
                 "resume_us": resume, "client_gap_us": gap, "moves_per_s": moves as f64 / seconds,
                 "messages_per_s": (answered + sent) as f64 / seconds,
             });
-            println!("{line}");
+            say!("{line}");
         }
         if good { Ok(()) } else { Err(Failure::Verdict) }
     }

@@ -81,7 +81,19 @@ struct Page {
     open: BTreeSet<u64>,
 }
 
+/// A process that was stopped reads no input, so it could not hear that the demonstration is gone, and would stay.
+#[cfg(target_os = "linux")]
+fn end_with_parent() -> Result<(), Failure> {
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).map_err(Failure::run)
+}
+
+#[cfg(not(target_os = "linux"))]
+const fn end_with_parent() -> Result<(), Failure> {
+    Ok(())
+}
+
 pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
+    end_with_parent()?;
     let engine = rehome_stores::open(&args.store).map_err(Failure::usage)?;
     let shared = Arc::new(Shared { state_bytes: args.state_bytes, violations: Mutex::default() });
     let any = std::net::SocketAddr::from(([127, 0, 0, 1], 0));

@@ -30,6 +30,8 @@ pub struct SourceSettlement {
     /// The target can be fenced out: its time is over, it gave up, or its lease has ended.
     fence_due: bool,
     polls: u32,
+    /// The target said that it is open while an earlier question was out: the answer may be older than that.
+    hinted: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,6 +57,8 @@ enum Phase {
 pub enum SourceSettlementInput {
     /// Begin, or the poll timer fired.
     Poll,
+    /// The target says that it opened. It proves nothing: it is a reason to read the record now.
+    Hint,
     /// The record was read.
     Record(RecordSeen),
     /// Our own lease was read.
@@ -96,7 +100,7 @@ type Step = (Option<SourceAsk>, Option<SourceVerdict>);
 
 impl SourceSettlement {
     pub(super) const fn new(tenure: SourceTenure) -> Self {
-        Self { tenure, phase: Phase::Waiting, fence_due: false, polls: 0 }
+        Self { tenure, phase: Phase::Waiting, fence_due: false, polls: 0, hinted: false }
     }
 
     /// The tenure that it settles.
@@ -127,9 +131,10 @@ impl SourceSettlement {
     pub fn step(&mut self, guard_live: bool, input: SourceSettlementInput) -> Result<Step, &'static str> {
         use SourceSettlementInput as In;
         match (self.phase, input) {
-            (Phase::Settled, In::Poll | In::Record(_) | In::OwnLease(_) | In::Preserved(_) | In::FenceDue) => {
-                Err(self.phase())
-            }
+            (
+                Phase::Settled,
+                In::Poll | In::Hint | In::Record(_) | In::OwnLease(_) | In::Preserved(_) | In::FenceDue,
+            ) => Err(self.phase()),
             (_, In::FenceDue) if self.fence_due => Err(self.phase()),
             (Phase::Waiting, In::FenceDue) => {
                 self.fence_due = true;
@@ -142,7 +147,11 @@ impl SourceSettlement {
                 self.fence_due = true;
                 Ok((None, None))
             }
-            (Phase::Waiting, In::Poll) => Ok(self.read()),
+            (Phase::Waiting, In::Poll | In::Hint) => Ok(self.read()),
+            (Phase::Reading | Phase::LeaseToFence | Phase::LeaseOfGone | Phase::Preserving, In::Hint) => {
+                self.hinted = true;
+                Ok((None, None))
+            }
             (Phase::Reading, In::Record(seen)) => Ok(self.decide(seen)),
             (Phase::LastReading, In::Record(seen)) => Ok(self.decide_last(seen)),
             (Phase::LeaseToFence, In::OwnLease(seen)) => Ok(self.fence(guard_live, seen)),
@@ -153,9 +162,7 @@ impl SourceSettlement {
                 LeaseSeen::Missing => self.read_last(),
                 LeaseSeen::Unknown => self.wait(),
             }),
-            (Phase::Preserving, In::Preserved(WriteSeen::Unknown))
-                if cfg!(rehome_fault = "unknown_preserve_is_kept") =>
-            {
+            (Phase::Preserving, In::Preserved(WriteSeen::Unknown)) if planted!("unknown_preserve_is_kept") => {
                 Ok(self.settle(SourceVerdict::Source(Kept(()))))
             }
             // However our preserve ended, the record tells.
@@ -163,6 +170,7 @@ impl SourceSettlement {
                 Ok(self.read())
             }
             (Phase::Waiting, In::Record(_) | In::OwnLease(_) | In::Preserved(_))
+            | (Phase::LastReading, In::Hint)
             | (Phase::Reading | Phase::LastReading, In::Poll | In::OwnLease(_) | In::Preserved(_))
             | (Phase::LeaseToFence | Phase::LeaseOfGone, In::Poll | In::Record(_) | In::Preserved(_))
             | (Phase::Preserving, In::Poll | In::Record(_) | In::OwnLease(_)) => Err(self.phase()),
@@ -172,11 +180,11 @@ impl SourceSettlement {
     fn decide(&mut self, seen: RecordSeen) -> Step {
         let ours = &self.tenure;
         match seen {
-            RecordSeen::Unknown if cfg!(rehome_fault = "unknown_record_is_lost") => self.settle(SourceVerdict::Lost),
+            RecordSeen::Unknown if planted!("unknown_record_is_lost") => self.settle(SourceVerdict::Lost),
             RecordSeen::Unknown => self.wait(),
             RecordSeen::Missing => self.check_gone(),
             RecordSeen::Found(found) => {
-                if cfg!(rehome_fault = "committed_means_our_target") {
+                if planted!("committed_means_our_target") {
                     let record = &found.record;
                     if record.generation == ours.generation && record.owner == ours.target.owner {
                         return self.settle(SourceVerdict::Target { follow: true });
@@ -186,14 +194,15 @@ impl SourceSettlement {
                     }
                 }
                 match relate(ours, &found) {
-                    Relation::Beyond { target: follow } => self
-                        .settle(SourceVerdict::Target { follow: follow || cfg!(rehome_fault = "follow_whoever_owns") }),
+                    Relation::Beyond { target: follow } => {
+                        self.settle(SourceVerdict::Target { follow: follow || planted!("follow_whoever_owns") })
+                    }
                     Relation::OursMoved => self.settle(SourceVerdict::Source(Kept(()))),
                     Relation::OursUnmoved if self.fence_due => {
-                        if cfg!(rehome_fault = "fence_without_write") {
+                        if planted!("fence_without_write") {
                             return self.settle(SourceVerdict::Source(Kept(())));
                         }
-                        if cfg!(rehome_fault = "skip_lease_check_before_preserve") {
+                        if planted!("skip_lease_check_before_preserve") {
                             self.phase = Phase::Preserving;
                             return (Some(SourceAsk::Preserve), None);
                         }
@@ -234,7 +243,7 @@ impl SourceSettlement {
     }
 
     fn check_gone(&mut self) -> Step {
-        if cfg!(rehome_fault = "gone_is_lost") {
+        if planted!("gone_is_lost") {
             return self.settle(SourceVerdict::Lost);
         }
         self.phase = Phase::LeaseOfGone;
@@ -243,6 +252,7 @@ impl SourceSettlement {
 
     fn read(&mut self) -> Step {
         self.phase = Phase::Reading;
+        self.hinted = false;
         (Some(SourceAsk::ReadRecord), None)
     }
 
@@ -252,6 +262,9 @@ impl SourceSettlement {
     }
 
     fn wait(&mut self) -> Step {
+        if self.hinted {
+            return self.read();
+        }
         self.phase = Phase::Waiting;
         let step = self.polls;
         self.polls = self.polls.saturating_add(1).min(MAX_BACKOFF_STEP);

@@ -140,19 +140,13 @@ impl TargetSettlement {
                 Ok((Some(TargetAsk::Submit), None))
             }
             (Phase::Waiting, In::Poll) => Ok(self.read(None)),
-            (Phase::Submitting, In::Submitted(WriteSeen::Conflict))
-                if cfg!(rehome_fault = "own_conflict_is_excluded") =>
-            {
+            (Phase::Submitting, In::Submitted(WriteSeen::Conflict)) if planted!("own_conflict_is_excluded") => {
                 Ok(self.settle(TargetVerdict::Excluded))
             }
-            (Phase::Submitting, In::Submitted(WriteSeen::Unknown))
-                if cfg!(rehome_fault = "unknown_commit_is_conflict") =>
-            {
+            (Phase::Submitting, In::Submitted(WriteSeen::Unknown)) if planted!("unknown_commit_is_conflict") => {
                 Ok(self.settle(TargetVerdict::Excluded))
             }
-            (Phase::Submitting, In::Submitted(WriteSeen::Unknown))
-                if cfg!(rehome_fault = "unknown_commit_is_committed") =>
-            {
+            (Phase::Submitting, In::Submitted(WriteSeen::Unknown)) if planted!("unknown_commit_is_committed") => {
                 Ok(self.settle(TargetVerdict::Committed(Committed(()))))
             }
             (Phase::Submitting, In::Submitted(seen)) => Ok(self.read(Some(seen))),
@@ -214,8 +208,7 @@ impl TargetSettlement {
         };
         let ours = &self.tenure;
         let record = &found.record;
-        let made_by_us =
-            record.slot.tenure_by == Some(ours.relocation) || cfg!(rehome_fault = "commit_without_tenure_by");
+        let made_by_us = record.slot.tenure_by == Some(ours.relocation) || planted!("commit_without_tenure_by");
         if record.generation == ours.generation
             && record.owner_generation == ours.owner_generation
             && record.owner == ours.owner
