@@ -1,6 +1,7 @@
-//! Authority store engines. An engine reads, writes conditional batches and scans; every rule about owners, leases and
-//! moves is in the core. See [`Engine`] for what one must promise, and the `conformance` feature for the suite that
-//! tests it.
+//! Authority store engines: memory and SQLite, and behind the features `redis`, `postgres` and `etcd` (whose build
+//! needs `protoc`) those over a network. An engine reads, writes conditional batches and scans; every rule about
+//! owners, leases and moves is in the core. See [`Engine`] for what one must promise, and the `conformance` feature for
+//! the suite that tests it.
 //!
 //! ```
 //! let engine = rehome_stores::open("memory:")?;
@@ -14,15 +15,31 @@
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
+#[cfg(feature = "etcd")]
+mod etcd;
 #[cfg(feature = "memory")]
 mod memory;
 mod open;
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(feature = "remote")]
+mod remote;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
+#[cfg(feature = "etcd")]
+pub use etcd::Etcd;
 #[cfg(feature = "memory")]
 pub use memory::{Clock, Fault, Kind, Memory, Rule};
 pub use open::{OpenError, open};
+#[cfg(feature = "postgres")]
+pub use postgres::Postgres;
+#[cfg(feature = "redis")]
+pub use redis::Redis;
+#[cfg(feature = "remote")]
+pub use remote::{RemoteError, RemoteOptions};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{Sqlite, SqliteError};
 
@@ -65,14 +82,14 @@ pub trait Engine: Send + Sync + 'static {
 }
 
 /// An answer that is already there.
-#[cfg(any(feature = "memory", feature = "sqlite"))]
+#[cfg(any(feature = "memory", feature = "sqlite", feature = "remote"))]
 fn ready(reply: StoreReply) -> Answer {
     Box::pin(std::future::ready(reply))
 }
 
 /// Whether `command` is within the bounds of every engine here. Their cursors are keys of the scanned prefix, so any
 /// other is none of theirs.
-#[cfg(any(feature = "memory", feature = "sqlite"))]
+#[cfg(any(feature = "memory", feature = "sqlite", feature = "redis", feature = "postgres"))]
 fn in_bounds(command: &StoreCommand) -> bool {
     let cursor_fits = match command {
         StoreCommand::Scan { prefix, cursor: Some(cursor), .. } => {

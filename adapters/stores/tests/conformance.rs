@@ -6,10 +6,16 @@ use rehome_stores::{Answer, Clock, Engine, Memory, Sqlite};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 #[test]
 fn memory_on_the_boot_clock() {
-    run(|| Harness { engine: Arc::new(Memory::new()), pass: Box::new(thread::sleep), keep: Box::new(()) });
+    run(|| Harness {
+        engine: Arc::new(Memory::new()),
+        pass: Box::new(thread::sleep),
+        step: Duration::ZERO,
+        keep: Box::new(()),
+    });
 }
 
 #[test]
@@ -17,7 +23,7 @@ fn memory_on_a_manual_clock() {
     run(|| {
         let clock = Clock::manual();
         let engine = Arc::new(Memory::with_clock(clock.clone()));
-        Harness { engine, pass: Box::new(move |time| clock.advance(time)), keep: Box::new(()) }
+        Harness { engine, pass: Box::new(move |time| clock.advance(time)), step: Duration::ZERO, keep: Box::new(()) }
     });
 }
 
@@ -26,7 +32,7 @@ fn sqlite() {
     run(|| {
         let folder = tempfile::tempdir().unwrap();
         let engine = Arc::new(Sqlite::open(&folder.path().join("store.db")).unwrap());
-        Harness { engine, pass: Box::new(thread::sleep), keep: Box::new(folder) }
+        Harness { engine, pass: Box::new(thread::sleep), step: Duration::ZERO, keep: Box::new(folder) }
     });
 }
 
@@ -52,6 +58,6 @@ fn sqlite_through_two_openings() {
         let folder = tempfile::tempdir().unwrap();
         let openings = [(); 2].map(|()| Sqlite::open(&folder.path().join("store.db")).unwrap());
         let engine = Arc::new(Both { openings, next: AtomicUsize::new(0) });
-        Harness { engine, pass: Box::new(thread::sleep), keep: Box::new(folder) }
+        Harness { engine, pass: Box::new(thread::sleep), step: Duration::ZERO, keep: Box::new(folder) }
     });
 }

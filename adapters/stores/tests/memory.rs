@@ -146,6 +146,25 @@ fn an_address_names_an_engine_or_says_which_there_are() {
     for wrong in ["", "memory", "memory:x", "sqlite:", "etcd:x", "/tmp/x"] {
         let error = open(wrong).err().unwrap();
         assert!(matches!(error, OpenError::Address(_)));
-        assert!(error.to_string().contains("known are memory: and sqlite:PATH"));
+        assert!(error.to_string().contains("known are memory:, sqlite:PATH, redis://"));
+    }
+    let error = open("nothing://name:secret@host").err().unwrap().to_string();
+    assert!(error.contains("'nothing://...@host'"), "a password is shown: {error}");
+}
+
+#[test]
+fn an_engine_that_is_not_built_in_names_its_feature() {
+    let engines = [
+        ("redis://", "redis", cfg!(feature = "redis")),
+        ("rediss://", "redis", cfg!(feature = "redis")),
+        ("postgres://", "postgres", cfg!(feature = "postgres")),
+        ("etcd://", "etcd", cfg!(feature = "etcd")),
+    ];
+    for (scheme, named, built) in engines {
+        // No host: an engine that is built in refuses it at once.
+        let error = open(scheme).err().unwrap();
+        let not_built = matches!(error, OpenError::NotBuiltIn { feature } if feature == named);
+        assert_eq!(not_built, !built, "{error}");
+        assert_eq!(error.to_string().contains(&format!("feature '{named}'")), !built, "{error}");
     }
 }

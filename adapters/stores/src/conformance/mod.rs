@@ -3,6 +3,7 @@
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "whatever a test does not expect is a failure")]
 
+mod chains;
 mod history;
 mod races;
 mod rules;
@@ -27,6 +28,9 @@ pub struct Harness {
     pub engine: Arc<dyn Engine>,
     /// Lets at least this much time pass on the store's clock: by sleeping, or by moving a manual clock.
     pub pass: Box<dyn Fn(Duration) + Send + Sync>,
+    /// The shortest time to live that the store's clock can tell; nothing where it is far below a millisecond. Rules
+    /// that wait for the end of a lease many times do so a few times only where this is long.
+    pub step: Duration,
     /// Whatever must live as long as the store, such as a folder.
     pub keep: Box<dyn std::any::Any + Send + Sync>,
 }
@@ -56,9 +60,13 @@ pub const RULES: &[(&str, Rule)] = &[
     ("a scan has the keys of the prefix in order", rules::scan_order),
     ("a scan goes on where its page ended", rules::scan_pages),
     ("a page has at most four mebibytes", rules::scan_bytes),
+    ("a key is gone when the remaining time that was read has passed", rules::remaining_time_is_kept),
     ("no update is lost among eight writers", races::no_lost_update),
+    ("what sixteen writers were answered is one chain for each key", chains::one_chain_for_each_key),
     ("transfers among eight writers keep the sum, in every page of a scan too", races::bank),
     ("of two batches that exclude each other one is done", races::no_write_skew),
+    ("the same where the keys have expired", races::no_write_skew_on_expired),
+    ("each page of a scan is one snapshot while others write", races::pages_are_snapshots),
     ("a renewal and a reclaim at the end of a lease are never both done", races::renew_or_reclaim),
     ("an end that was read is final", races::an_end_is_final),
     ("a read sees every write that was acknowledged before it", races::linearizable_reads),
@@ -155,6 +163,11 @@ impl Harness {
 
     fn pass(&self, time: Duration) {
         (self.pass)(time);
+    }
+
+    /// How often a rule waits for the end of a lease, which takes long where the clock is coarse.
+    fn rounds(&self, many: u32) -> u32 {
+        if self.step > Duration::from_millis(100) { many.min(6) } else { many }
     }
 }
 
