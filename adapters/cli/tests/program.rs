@@ -313,3 +313,35 @@ fn a_written_history_is_shown_step_by_step() {
     refused(&rehome(&["replay", &file]), "version 9");
     refused(&rehome(&["replay", "/no/such/history.json"]), "/no/such/history.json");
 }
+
+#[test]
+fn a_store_is_looked_at_from_outside() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = format!("sqlite:{}", folder.path().join("store.sqlite").display());
+    let said = |arguments: &[&str]| {
+        let output = rehome(arguments);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    assert!(said(&["store", "migrate", &store]).contains("needs no preparation"));
+    let checked = said(&["store", "check", &store, "--writes", "20"]);
+    assert!(checked.contains("engine     sqlite") && checked.contains("p50"), "{checked}");
+    assert_eq!(said(&["store", "dump", &store]), "", "the check leaves nothing");
+    let demo = ["demo", "--store", &store, "--objects", "5", "--clients", "1", "--moves", "10"];
+    said(&demo);
+    let dump = said(&["store", "dump", &store]);
+    assert_eq!(dump.lines().filter(|line| line.starts_with("authority actor object-")).count(), 5, "{dump}");
+    assert!(dump.contains("made by relocation") && dump.contains("mesh-node demo"), "{dump}");
+    let one = said(&["store", "dump", &store, "--object", "object-3"]);
+    assert!(one.starts_with("authority actor object-3 (version ") && one.lines().count() == 3, "{one}");
+    refused(&rehome(&["store", "dump", &store, "--object", "nobody"]), "nobody");
+    refused(&rehome(&["store", "check", "papyrus:x"]), "papyrus");
+    refused(&rehome(&["demo", "--store", "memory:"]), "memory");
+}
+
+#[cfg(not(feature = "redis"))]
+#[test]
+fn an_engine_that_is_not_built_in_is_named() {
+    refused(&rehome(&["store", "check", "redis://127.0.0.1:1"]), "feature 'redis'");
+    refused(&rehome(&["demo", "--store", "redis://127.0.0.1:1"]), "feature 'redis'");
+}
