@@ -3,7 +3,6 @@
 //! fresh seeds of each profile, 10 by default; with `REHOME_KEEP_GOING` a fault is printed and the next seed runs.
 
 use rehome_tests::{Chance, Choice, Profile, Script, Summary, run, run_schedule, run_script, script_of, shrink};
-use std::collections::BTreeMap;
 
 const ACTS: u64 = 400;
 
@@ -23,20 +22,7 @@ fn histories(profile: Profile, seeds: std::ops::Range<u64>) -> Summary {
             one.tail,
             one.faults.join("\n")
         );
-        all.moved += one.moved;
-        all.kept += one.kept;
-        all.refused += one.refused;
-        all.lost += one.lost;
-        all.turns += one.turns;
-        all.answered += one.answered;
-        all.events += one.events;
-        all.late += one.late;
-        all.taken += one.taken;
-        let mut made: BTreeMap<_, _> = core::mem::take(&mut all.made);
-        for (fault, count) in one.made {
-            *made.entry(fault).or_default() += count;
-        }
-        all.made = made;
+        all.add(&one);
     }
     println!(
         "{}: {} moved, {} kept, {} refused, {} lost; {} turns, {} answered, {} events, {} late, {} taken; {:?}",

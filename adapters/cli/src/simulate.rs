@@ -5,7 +5,6 @@ use crate::Failure;
 use indicatif::{ProgressBar, ProgressStyle};
 use rehome_tests::{Choice, Profile, Script, Summary, run, run_script, script_of, shrink};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::BufRead as _;
 use std::path::{Path, PathBuf};
@@ -111,30 +110,7 @@ fn kind(summary: &Summary) -> Option<String> {
 #[derive(Default)]
 struct Total {
     histories: u64,
-    moved: u64,
-    kept: u64,
-    refused: u64,
-    lost: u64,
-    turns: u64,
-    answered: u64,
-    events: u64,
-    made: BTreeMap<&'static str, u64>,
-}
-
-impl Total {
-    fn add(&mut self, one: Summary) {
-        self.histories += 1;
-        self.moved += one.moved;
-        self.kept += one.kept;
-        self.refused += one.refused;
-        self.lost += one.lost;
-        self.turns += one.turns;
-        self.answered += one.answered;
-        self.events += one.events;
-        for (fault, count) in one.made {
-            *self.made.entry(fault).or_default() += count;
-        }
-    }
+    all: Summary,
 }
 
 /// A history that an oracle did not let pass.
@@ -183,8 +159,9 @@ impl Search<'_> {
                 return;
             }
             if let Ok(mut total) = self.total.lock() {
-                total.add(one);
-                let (histories, moved) = (total.histories, total.moved);
+                total.histories += 1;
+                total.all.add(&one);
+                let (histories, moved) = (total.histories, total.all.moved);
                 self.bar.set_message(format!("{histories} histories, {moved} moves"));
             }
             self.bar.inc(1);
@@ -235,6 +212,7 @@ pub(crate) fn simulate(arguments: &SimulateArgs) -> Result<(), Failure> {
         return Err(report(arguments, &failed));
     }
     tell(arguments, &total, began.elapsed());
+    let Total { all: total, .. } = total;
     if total.moved < arguments.least_moves {
         return Err(Failure::run(format!("{} moves are too few to mean anything", total.moved)));
     }
@@ -247,7 +225,8 @@ pub(crate) fn simulate(arguments: &SimulateArgs) -> Result<(), Failure> {
 
 fn tell(arguments: &SimulateArgs, total: &Total, took: Duration) {
     let seconds = took.as_secs_f64().max(1e-9);
-    say!("histories  {} in {seconds:.1} s, seeds from {}", total.histories, arguments.seeds.0);
+    let Total { histories, all: total } = total;
+    say!("histories  {histories} in {seconds:.1} s, seeds from {}", arguments.seeds.0);
     say!(
         "moves      {} moved, {} kept by their source, {} refused, {} lost with their node",
         total.moved,
@@ -263,7 +242,7 @@ fn tell(arguments: &SimulateArgs, total: &Total, took: Duration) {
     say!("verdict    good: no oracle spoke");
     if arguments.json {
         let line = serde_json::json!({
-            "histories": total.histories, "moved": total.moved, "kept_source": total.kept, "refused": total.refused,
+            "histories": histories, "moved": total.moved, "kept_source": total.kept, "refused": total.refused,
             "lost": total.lost, "turns": total.turns, "answered": total.answered, "inputs": total.events,
             "faults": total.made, "seconds": took.as_secs_f64(),
         });

@@ -66,6 +66,24 @@ pub struct Summary {
     pub tail: String,
 }
 
+impl Summary {
+    /// Adds what another history did: its counts, not its faults and not its trace.
+    pub fn add(&mut self, one: &Self) {
+        self.moved += one.moved;
+        self.kept += one.kept;
+        self.refused += one.refused;
+        self.lost += one.lost;
+        self.turns += one.turns;
+        self.answered += one.answered;
+        self.events += one.events;
+        self.late += one.late;
+        self.taken += one.taken;
+        for (fault, count) in &one.made {
+            *self.made.entry(fault).or_default() += count;
+        }
+    }
+}
+
 #[derive(Debug)]
 enum Act {
     Input {
