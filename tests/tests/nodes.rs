@@ -320,6 +320,7 @@ fn trap_06_an_object_is_not_reclaimed_on_an_unreadable_lease() {
     rig.lies = vec![StoreReply::Unknown; 3].into();
     rig.commands.clear();
     rig.user(UserRequest::Reclaim { object: key(), arguments: Bytes::new() });
+    rig.wait(200);
     assert!(rig.commands.iter().all(|command| matches!(command, StoreCommand::Read(_))), "{:?}", rig.commands);
     assert_eq!(rig.done.pop(), Some(CallResult::Created(Err(CallError::OwnerAlive))), "{owner:?}");
 }
@@ -584,4 +585,65 @@ fn more_hops_than_a_message_can_count_are_refused_at_the_start() {
     let mut config = Rig::config();
     config.limits.follow_hops = 9;
     assert_eq!(Node::new(rig.clock(), config).err(), Some(ConfigError::Hops(9)));
+}
+
+#[test]
+fn a_store_that_fails_at_once_is_not_asked_at_once_again() {
+    let asked = |rig: &mut Rig, meant: fn(&StoreCommand) -> bool| {
+        rig.meant = meant;
+        rig.lies = vec![StoreReply::Unknown; 10_000].into();
+        rig.commands.clear();
+    };
+    // Nothing here takes its own pause of 25 ms more often than that within a second.
+    let few = |rig: &mut Rig| {
+        assert!(rig.commands.len() < 10, "{} at once", rig.commands.len());
+        rig.wait(1000);
+        assert!((10..200).contains(&rig.commands.len()), "{} in a second", rig.commands.len());
+        rig.lies.clear();
+        rig.wait(5000);
+    };
+    let of_authority: fn(&StoreCommand) -> bool =
+        |command| matches!(command, StoreCommand::Read(key) if key.0.starts_with(b"authority"));
+    // A claim whose answer is lost.
+    let mut rig = Rig::unstarted();
+    let meant: fn(&StoreCommand) -> bool = |command| match command {
+        StoreCommand::Write(batch) => batch.mutations.len() == 2,
+        StoreCommand::Read(key) => key.0.starts_with(b"lease"),
+        StoreCommand::Scan { .. } => false,
+    };
+    asked(&mut rig, meant);
+    rig.pump();
+    few(&mut rig);
+    assert!(rig.node.peer_identity().is_some());
+    // A descriptor that is not written.
+    let mut rig = Rig::unstarted();
+    let descriptor: fn(&StoreCommand) -> bool = |command| match command {
+        StoreCommand::Write(batch) => batch.mutations.iter().any(|put| put.key().0.starts_with(b"mesh-node")),
+        StoreCommand::Read(key) => key.0.starts_with(b"mesh-node"),
+        StoreCommand::Scan { .. } => false,
+    };
+    asked(&mut rig, descriptor);
+    rig.pump();
+    few(&mut rig);
+    // A birth and a death.
+    let mut rig = Rig::new();
+    asked(&mut rig, of_authority);
+    rig.user(UserRequest::Create {
+        object: key(),
+        type_name: TypeName::new("thing").expect("a name"),
+        arguments: Bytes::new(),
+        existing: Existing::Refuse,
+    });
+    few(&mut rig);
+    assert!(matches!(rig.done.pop(), Some(CallResult::Created(Ok(_)))));
+    asked(&mut rig, of_authority);
+    rig.user(UserRequest::Delete { object: key() });
+    few(&mut rig);
+    assert_eq!(rig.done.pop(), Some(CallResult::Deleted(Ok(()))));
+    // A message without a route, and a move that has to be settled.
+    let mut rig = Rig::with_object();
+    let prepare = rig.prepare_out();
+    asked(&mut rig, of_authority);
+    rig.ready(&prepare);
+    few(&mut rig);
 }

@@ -72,6 +72,8 @@ pub(super) enum LeaseTimer {
     Guard,
     /// Try to write the descriptor again.
     Refresh,
+    /// Ask again what was not answered.
+    Again,
 }
 
 impl Node {
@@ -140,6 +142,7 @@ impl Node {
         match timer {
             LeaseTimer::Claim => self.begin_claim(),
             LeaseTimer::Renew => self.renew(),
+            LeaseTimer::Again => self.lease_asks_again(),
             LeaseTimer::Refresh => {
                 self.end_late_births();
                 self.refresh_goes_on();
@@ -231,10 +234,7 @@ impl Node {
                 }
                 Ok(_) | Err(_) => self.begin_claim(),
             },
-            StoreReply::Unknown => {
-                let key = lease_key(&pair);
-                self.lease_command(LeaseQuery::Adopt { pair, started }, StoreCommand::Read(key));
-            }
+            StoreReply::Unknown => self.lease_again(LeaseQuery::Adopt { pair, started }),
             StoreReply::Missing
             | StoreReply::Applied(_)
             | StoreReply::Conflict
@@ -347,7 +347,34 @@ impl Node {
             | StoreReply::Page { .. }
             | StoreReply::Expired
             | StoreReply::Unknown
-            | StoreReply::Invalid => self.publish(),
+            | StoreReply::Invalid => self.lease_again(LeaseQuery::Descriptor),
+        }
+    }
+
+    /// Nothing came of a question. A store that fails at once is not asked at once again.
+    fn lease_again(&mut self, query: LeaseQuery) {
+        self.lease_again = Some(query);
+        let at = self.now.mono.after(self.config.timing.target_poll);
+        self.timers.arm(TimerKey::Lease(LeaseTimer::Again), at);
+    }
+
+    fn lease_asks_again(&mut self) {
+        match self.lease_again.take() {
+            Some(LeaseQuery::Adopt { pair, started }) => {
+                let key = lease_key(&pair);
+                self.lease_command(LeaseQuery::Adopt { pair, started }, StoreCommand::Read(key));
+            }
+            Some(LeaseQuery::Descriptor) => self.publish(),
+            Some(
+                LeaseQuery::Owner
+                | LeaseQuery::Claim { .. }
+                | LeaseQuery::DescriptorRead
+                | LeaseQuery::Refresh
+                | LeaseQuery::Renew { .. }
+                | LeaseQuery::Check
+                | LeaseQuery::Release,
+            )
+            | None => {}
         }
     }
 

@@ -4,7 +4,7 @@ use super::event::Event;
 use super::io::{Activation, CallError, CallId, CallResult, Created, Existing, HostCommand, HostReply, NotRun};
 use super::objects::{Gate, Hosted, tenure_key};
 use super::routes::Fate;
-use super::{Node, Purpose, StoreAnswer, TenureKey};
+use super::{Node, Purpose, StoreAnswer, TenureKey, TimerKey};
 use crate::fence::{ObjectKey, RouteFence, Tenure};
 use crate::id::{ObjectGeneration, OwnerGeneration, TypeName};
 use crate::machine::settlement::LeaseSeen;
@@ -34,6 +34,8 @@ pub(super) struct Birth {
     fenced: bool,
     /// A write of it was refused.
     refused: bool,
+    /// What it asks again after a pause.
+    again: Option<BirthQuery>,
 }
 
 /// What a store reply about a birth or a deletion answers.
@@ -106,6 +108,7 @@ impl Node {
             fencing: false,
             fenced: false,
             refused: false,
+            again: None,
         };
         self.births.insert(call, birth);
         self.birth_read(call, BirthQuery::Read);
@@ -125,6 +128,25 @@ impl Node {
         self.birth_store(call, query, command);
     }
 
+    /// Nothing came of a question. A store that fails at once is not asked at once again.
+    fn birth_again(&mut self, call: CallId, query: BirthQuery) {
+        let Some(birth) = self.births.get_mut(&call) else { return };
+        birth.again = Some(query);
+        let at = self.now.mono.after(self.config.timing.target_poll);
+        self.timers.arm(TimerKey::Birth(call), at);
+    }
+
+    pub(super) fn birth_timer(&mut self, call: CallId) {
+        if let Some(query) = self.births.get_mut(&call).and_then(|birth| birth.again.take()) {
+            self.birth_read(call, query);
+        }
+    }
+
+    fn death_again(&mut self, key: &TenureKey, call: CallId) {
+        let at = self.now.mono.after(self.config.timing.target_poll);
+        self.timers.arm(TimerKey::Death(key.clone(), call), at);
+    }
+
     fn birth_store(&mut self, call: CallId, query: BirthQuery, command: StoreCommand) {
         let give_up = self.now.mono.after(self.config.timing.store_timeout);
         self.store(Purpose::Birth(call, query), command, give_up);
@@ -140,7 +162,7 @@ impl Node {
         let now = self.now.mono;
         match query {
             BirthQuery::Read | BirthQuery::Confirm => match StoreAnswer::authority(reply) {
-                Err(()) => self.birth_read(call, query),
+                Err(()) => self.birth_again(call, query),
                 Ok(None) if core::mem::take(&mut birth.fenced) && birth.give_up <= now => {
                     self.birth_failed(call, CallError::StoreUnavailable);
                 }
@@ -155,7 +177,7 @@ impl Node {
             BirthQuery::OwnerLease => match StoreAnswer::lease(reply) {
                 LeaseSeen::Missing => self.birth_write(call),
                 LeaseSeen::Live => self.birth_failed(call, CallError::OwnerAlive),
-                LeaseSeen::Unknown => self.birth_read(call, BirthQuery::Read),
+                LeaseSeen::Unknown => self.birth_again(call, BirthQuery::Read),
             },
             BirthQuery::Write => match StoreAnswer::of_write(reply) {
                 StoreAnswer::Applied => self.born(call),
@@ -351,7 +373,7 @@ impl Node {
     pub(super) fn death_reply(&mut self, key: &TenureKey, call: CallId, query: DeathQuery, reply: &StoreReply) {
         match query {
             DeathQuery::Read => match StoreAnswer::authority(reply) {
-                Err(()) => self.delete_turns_ended(key, call),
+                Err(()) => self.death_again(key, call),
                 Ok(Some(found))
                     if found.record.generation == key.1
                         && found.record.owner_generation == key.2
@@ -370,7 +392,8 @@ impl Node {
             },
             DeathQuery::Write => match StoreAnswer::of_write(reply) {
                 StoreAnswer::Applied => self.dead(key, call),
-                StoreAnswer::Conflict | StoreAnswer::Unknown => self.delete_turns_ended(key, call),
+                StoreAnswer::Conflict => self.delete_turns_ended(key, call),
+                StoreAnswer::Unknown => self.death_again(key, call),
             },
         }
     }

@@ -86,6 +86,8 @@ pub struct Node {
     births_paused: Vec<CallId>,
     /// The descriptor is being written once more.
     refreshing: bool,
+    /// What is asked again about the own lease after a pause.
+    lease_again: Option<LeaseQuery>,
     moves: BTreeMap<RelocationId, Move>,
     move_calls: BTreeMap<CallId, RelocationId>,
     waiting_moves: BTreeMap<CallId, waiting::WaitingMove>,
@@ -158,6 +160,8 @@ enum TimerKey {
     Route(ObjectKey),
     Marker(OperationId),
     WaitingMove(CallId),
+    Birth(CallId),
+    Death(TenureKey, CallId),
     PeerCheck(NodeFence),
     Ack(NodeFence),
     Shutdown,
@@ -312,6 +316,7 @@ impl Node {
             deletes_paused: Vec::new(),
             births_paused: Vec::new(),
             refreshing: false,
+            lease_again: None,
             moves: BTreeMap::new(),
             move_calls: BTreeMap::new(),
             waiting_moves: BTreeMap::new(),
@@ -447,6 +452,8 @@ impl Node {
                 TimerKey::Relay(operation) => self.relay_timer(operation),
                 TimerKey::Route(object) => self.route_timer(&object),
                 TimerKey::Marker(marker) => self.marker_back(marker, false),
+                TimerKey::Birth(call) => self.birth_timer(call),
+                TimerKey::Death(key, call) => self.delete_turns_ended(&key, call),
                 TimerKey::WaitingMove(call) => {
                     self.give_up_waiting(call, RefusedReason::DeadlineExceeded);
                 }
