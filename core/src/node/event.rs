@@ -34,7 +34,7 @@ pub enum Event {
         /// The peer.
         peer: PeerFence,
     },
-    /// A peer's generation is over: its lease ended, or a newer generation came.
+    /// A peer's generation is over: its lease has ended.
     PeerGone {
         /// The peer.
         peer: PeerFence,

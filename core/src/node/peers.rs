@@ -1,5 +1,5 @@
 //! Peers: their connections, their ordered channels, and finding out that a generation of one is over. A closed
-//! connection proves nothing; only a lease that has ended, or a newer generation, does.
+//! connection proves nothing, nor does a newer generation; only a lease that has ended does.
 
 use super::event::Event;
 use super::io::{Class, Conn, DropReason, NotRun, Output, SendId};

@@ -20,10 +20,10 @@ impl Unknown {
         }
     }
 
-    /// A node says that a peer's generation is over; `newer` where a later run of it was connected.
-    pub(crate) fn peer_gone(&mut self, faults: &mut Faults, truth: &mut Truth<'_>, peer: &PeerFence, newer: bool) {
+    /// A node says that a peer's generation is over.
+    pub(crate) fn peer_gone(&mut self, faults: &mut Faults, truth: &mut Truth<'_>, peer: &PeerFence) {
         self.said += 1;
-        if !newer && truth.lease_live(&peer.owner) {
+        if truth.lease_live(&peer.owner) {
             faults.promise(7, format!("{peer:?} was called gone while its lease was live"));
         }
     }

@@ -533,12 +533,7 @@ impl World {
                 self.schedule(200 * MILLI, Act::Restart { node });
             }
             Event::PeerGone { peer } => {
-                let newer = self.places.iter().any(|place| {
-                    place.peer.as_ref().is_some_and(|known| {
-                        known.node.rid == peer.node.rid && known.node.generation > peer.node.generation
-                    })
-                });
-                oracle.unknown.peer_gone(&mut oracle.faults, &mut truth, &peer, newer);
+                oracle.unknown.peer_gone(&mut oracle.faults, &mut truth, &peer);
                 oracle.lost.ended(self.now);
             }
             Event::SourceEnded { receipt, .. } if !receipt.balances() => {
