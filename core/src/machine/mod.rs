@@ -3,7 +3,10 @@
 //! asks for timers by name. What cannot happen is a counted, named `Ignored`.
 
 pub mod follow;
+mod reason;
 pub mod relay;
 pub mod settlement;
 pub mod source;
 pub mod target;
+
+pub use reason::{KeptReason, RefusedReason};

@@ -5,8 +5,8 @@ use super::settlement::{
     CutoverUnsent, Kept, LeaseSeen, RecordSeen, SourceAsk, SourceSettlement, SourceSettlementInput, SourceTenure,
     SourceVerdict, WriteSeen,
 };
+use super::{KeptReason, RefusedReason};
 use crate::id::StoreVersion;
-use crate::node::{KeptReason, RefusedReason};
 use crate::wire::FailureCode;
 use smallvec::{SmallVec, smallvec};
 
