@@ -1,5 +1,7 @@
 //! Numbers and their words: each number has one meaning and comes back, and each has a sentence of its own.
 
+#![allow(clippy::expect_used)]
+
 use rehome::link::{Blame, DownReason, DropReason, Misbehaviour, Refused, Rejection};
 use rehome::wire::{FailureCode, TerminalResult};
 use std::collections::BTreeSet;
