@@ -176,10 +176,11 @@ fn abort_later(tasks: [Option<AbortHandle>; 2]) {
     });
 }
 
-/// Room for the next read: much where much came.
+/// Room for the next read: much where much came. What is left of a buffer is used before the next one is made: state
+/// keeps the buffers that it came in for as long as it waits, with all that was not filled.
 fn make_room(buffer: &mut BytesMut, last: usize) {
     let room = buffer.capacity() - buffer.len();
-    if last >= READ_FIRST && room < READ {
+    if last >= READ_FIRST && room < READ / 4 {
         buffer.reserve(READ);
     } else if room < READ_FIRST / 4 {
         buffer.reserve(READ_FIRST);
