@@ -236,6 +236,8 @@ fn seeds_that_found_something() {
     // An own route forgot that messages of its own node were still on their way by the follow route.
     histories(Profile::LOSSY, 500_286..500_287);
     histories(Profile::PAUSES, 500_647..500_648);
+    // What a settling source held for an incarnation that had ended came to the next one behind later messages.
+    histories(Profile::MOVES, 6_442..6_443);
     // A generation whose lease had ended came back and sent again what had run.
     histories(Profile::CHAOS, 1_796_091_278_738..1_796_091_278_739);
 }
