@@ -238,6 +238,7 @@ fn seeds_that_found_something() {
     histories(Profile::PAUSES, 500_647..500_648);
     // What a settling source held for an incarnation that had ended came to the next one behind later messages.
     histories(Profile::MOVES, 6_442..6_443);
+    histories(Profile::MOVES, 11_419..11_420);
     // A generation whose lease had ended came back and sent again what had run.
     histories(Profile::CHAOS, 1_796_091_278_738..1_796_091_278_739);
 }

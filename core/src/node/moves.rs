@@ -623,13 +623,6 @@ impl Node {
                 self.follows.insert(key.clone(), route);
             }
         }
-        // The object was made anew before this node heard of its move: what was held here for the old incarnation comes to
-        // the new one behind messages that were sent later.
-        let anew = self.current.get(&key.0).is_some_and(|now| now.1 != key.1)
-            || self.known_route(&key.0).is_some_and(|route| route.generation != key.1);
-        if anew && rest.iter().any(|item| matches!(item, Item::Work(_))) {
-            self.event(Event::OrderGap { object: key.0.clone() });
-        }
         let followed = self.forward_items(&key.0, next.as_ref(), markers.chain(rest).collect::<Vec<_>>());
         if let Some(moving) = self.moves.get_mut(&relocation) {
             moving.receipt.transferred = transferred;
