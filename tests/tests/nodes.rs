@@ -647,3 +647,30 @@ fn a_store_that_fails_at_once_is_not_asked_at_once_again() {
     rig.ready(&prepare);
     few(&mut rig);
 }
+
+#[test]
+fn what_was_held_for_an_incarnation_that_ended_comes_to_the_next_one_behind_a_gap() {
+    let mut rig = Rig::with_object();
+    let prepare = rig.prepare_out();
+    rig.ready(&prepare);
+    rig.hit();
+    // The move committed, its target died, and the object was made anew at the peer: nobody can tell how many messages
+    // of this node have come there by another way.
+    let read = StoreCommand::Read(authority_key(&key()));
+    let StoreReply::Found(found) = rig.store.apply(Instant::from_millis(rig.now), &read) else {
+        panic!("the object has no record");
+    };
+    let mut record = AuthorityRecord::decode(&found.value).expect("a record");
+    record.generation = rehome::id::ObjectGeneration::new(99).expect("a generation");
+    (record.owner, record.node) = (peer().owner, peer().node);
+    let put = Mutation::Put { key: authority_key(&key()), value: record.encode(), ttl: None };
+    let batch = Batch { conditions: Vec::new(), mutations: vec![put] };
+    rig.store.apply(Instant::from_millis(rig.now), &StoreCommand::Write(batch));
+    rig.wait(1000);
+    let gaps = rig.events.iter().filter(|event| matches!(event, Event::OrderGap { .. })).count();
+    let delivered = rig.sent.iter().any(|record| {
+        matches!(record, Record::Link(LinkRecord::Ordered { body: Ordered::Deliver(delivery), .. })
+            if matches!(&delivery.message.to, Destination::Actor(fence) if fence.generation.get() == 99))
+    });
+    assert_eq!((gaps, delivered), (1, true));
+}

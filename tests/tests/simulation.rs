@@ -239,6 +239,8 @@ fn seeds_that_found_something() {
     // What a settling source held for an incarnation that had ended came to the next one behind later messages.
     histories(Profile::MOVES, 6_442..6_443);
     histories(Profile::MOVES, 11_419..11_420);
+    // The object was gone while a source that did not know went on accepting messages for it.
+    histories(Profile::MOVES, 15_249..15_250);
     // A generation whose lease had ended came back and sent again what had run.
     histories(Profile::CHAOS, 1_796_091_278_738..1_796_091_278_739);
 }

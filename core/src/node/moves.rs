@@ -467,7 +467,7 @@ impl Node {
     fn send_prepare(&mut self, relocation: RelocationId) {
         let Some(moving) = self.moves.get(&relocation) else { return };
         let (Some(conn), Some(mut prepare)) = (moving.conn, moving.prepare.clone()) else { return };
-        let v14 = self.peers.get(&moving.target.node).and_then(|peer| peer.agreed.as_ref()).is_some_and(|a| a.v14);
+        let v14 = self.speaks_v14(&moving.target.node);
         if !v14 {
             prepare.deadline = None;
         }

@@ -253,7 +253,7 @@ impl Node {
         self.answer_terminal(conn, identity, object, answer);
     }
 
-    fn speaks_v14(&self, node: &crate::fence::NodeFence) -> bool {
+    pub(super) fn speaks_v14(&self, node: &crate::fence::NodeFence) -> bool {
         self.peers.get(node).and_then(|peer| peer.agreed.as_ref()).is_some_and(|agreed| agreed.v14)
     }
 

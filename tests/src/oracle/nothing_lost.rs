@@ -1,6 +1,8 @@
-//! Promise 3: what was accepted runs, unless a node died or a lease ended after its caller had made it.
+//! Promise 3: what was accepted runs, unless a node died or a lease ended after its caller had made it, or its object is
+//! no more in the store when the node that answers for it says so.
 
 use super::{Faults, Hit};
+use rehome::fence::ObjectKey;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Accepted messages that have not run.
@@ -11,6 +13,8 @@ pub(crate) struct NothingLost {
     accepted: BTreeMap<Hit, u64>,
     /// The last end of a node, or of a lease.
     last_end: Option<u64>,
+    /// When a node last said of an object that a message has no owner to go to, and the store had no such object.
+    gone: BTreeMap<ObjectKey, u64>,
     /// Accepted messages that a documented loss took.
     pub(crate) taken: u64,
 }
@@ -33,6 +37,12 @@ impl NothingLost {
         self.last_end = Some(now);
     }
 
+    /// A node says that a message has no owner to go to, and the store has no such object: its owner died, and who took
+    /// it over could not make it.
+    pub(crate) fn no_object(&mut self, object: &ObjectKey, now: u64) {
+        self.gone.insert(object.clone(), now);
+    }
+
     /// Whether any node or lease ended so far.
     pub(crate) const fn any_end(&self) -> bool {
         self.last_end.is_some()
@@ -52,7 +62,8 @@ impl NothingLost {
     /// At rest: everything accepted has run.
     pub(crate) fn at_rest(&mut self, faults: &mut Faults) {
         for ((object, client, number), made) in core::mem::take(&mut self.accepted) {
-            if self.last_end.is_some_and(|end| end >= made) {
+            let gone = self.gone.get(&object).is_some_and(|gone| *gone >= made);
+            if gone || self.last_end.is_some_and(|end| end >= made) {
                 self.taken += 1;
             } else {
                 faults.promise(

@@ -551,8 +551,12 @@ impl World {
             Event::Undeliverable { object, operation } => {
                 let what = format!("{operation:?} to {object}");
                 let over = self.some_lease_ended();
+                let known = Truth { store: &mut self.store, now: self.now }.record(&object).is_some();
                 let oracle = &mut self.oracle;
                 oracle.lost.gave_up(&mut oracle.faults, self.now, over, &what, None);
+                if !known {
+                    oracle.lost.no_object(&object, self.now);
+                }
             }
             Event::SourceEnded { .. }
             | Event::TargetEnded { .. }
