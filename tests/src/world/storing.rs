@@ -7,12 +7,18 @@ use rehome::Input;
 use rehome::fence::OwnerPair;
 use rehome::node::Ticket;
 use rehome::store::record::Authority;
-use rehome::store::{Mutation, StoreCommand, StoreReply};
+use rehome::store::{Condition, Mutation, StoreCommand, StoreReply};
 use rehome::time::Instant;
 use std::time::Duration;
 
 /// The fencing margin of every node here.
 const MARGIN: Duration = Duration::from_secs(5);
+
+/// Whether a command makes an object where there is none.
+fn wants_a_free_key(command: &StoreCommand) -> bool {
+    let free = |condition: &Condition| matches!(condition, Condition::Missing(key) if key.0.starts_with(b"authority"));
+    matches!(command, StoreCommand::Write(batch) if batch.conditions.iter().any(free))
+}
 
 impl World {
     pub(super) fn store_command(&mut self, node: usize, ticket: Ticket, command: StoreCommand, give_up: Instant) {
@@ -24,7 +30,12 @@ impl World {
         let mut delay = 20_000 + self.chance.below(400_000);
         let fault = match self.rules.store(node, &command) {
             Some(fault) => Some(fault),
-            None => self.store_trouble(write),
+            None => match self.store_trouble(write) {
+                // An engine must not do a write twice. What names a version or a lease shows that it does no harm; what
+                // only wants its key free would bring back an object that was deleted in between, as it must.
+                Some(StoreFault::Again(_)) if wants_a_free_key(&command) => None,
+                trouble => trouble,
+            },
         };
         let unknown = |world: &mut Self| {
             let delay = give_up.saturating_sub(world.now).max(1);
