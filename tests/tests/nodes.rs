@@ -55,6 +55,8 @@ struct Rig {
     turns: Vec<Turn>,
     events: Vec<Event>,
     calls: u64,
+    /// The host can make nothing.
+    cannot_make: bool,
 }
 
 impl Rig {
@@ -87,6 +89,7 @@ impl Rig {
             turns: Vec::new(),
             events: Vec::new(),
             calls: 0,
+            cannot_make: false,
         }
     }
 
@@ -215,6 +218,9 @@ impl Rig {
                 Output::Host { ticket, command } => {
                     let reply = match command {
                         HostCommand::SizeHint { .. } => HostReply::Size(10),
+                        HostCommand::Activate { .. } if self.cannot_make => {
+                            HostReply::Failed { code: FailureCode::WORKER_FAILED, detail: String::new() }
+                        }
                         HostCommand::Capture { .. } => HostReply::Captured(Some(Captured::default())),
                         _ => HostReply::Done,
                     };
@@ -673,4 +679,29 @@ fn what_was_held_for_an_incarnation_that_ended_comes_to_the_next_one_behind_a_ga
             if matches!(&delivery.message.to, Destination::Actor(fence) if fence.generation.get() == 99))
     });
     assert_eq!((gaps, delivered), (1, true));
+}
+
+#[test]
+fn what_waits_for_a_route_is_not_forgotten_with_an_object_that_could_not_be_made() {
+    let mut rig = Rig::with_object();
+    // The store names an owner that is over and was never a peer: a message waits for another one.
+    let read = StoreCommand::Read(authority_key(&key()));
+    let StoreReply::Found(found) = rig.store.apply(Instant::from_millis(rig.now), &read) else {
+        panic!("the object has no record");
+    };
+    let mut record = AuthorityRecord::decode(&found.value).expect("a record");
+    (record.owner, record.node) = (stranger().owner, stranger().node);
+    let mut rig = Rig::new();
+    let put = Mutation::Put { key: authority_key(&key()), value: record.encode(), ttl: None };
+    let batch = Batch { conditions: Vec::new(), mutations: vec![put] };
+    rig.store.apply(Instant::from_millis(rig.now), &StoreCommand::Write(batch));
+    rig.hit();
+    assert_eq!((rig.node.held().routed, rig.done.len()), (1, 0));
+    // This node takes the object over and cannot make it: the record goes again.
+    rig.cannot_make = true;
+    rig.user(UserRequest::Reclaim { object: key(), arguments: Bytes::new() });
+    assert!(matches!(rig.done.pop(), Some(CallResult::Created(Err(CallError::ActivationFailed(_))))));
+    rig.wait(2000);
+    assert_eq!(rig.node.held().routed, 0);
+    assert_eq!(rig.done.pop(), Some(CallResult::Sent(Err(CallError::NotRun(NotRun::NotFound)))));
 }

@@ -429,15 +429,18 @@ impl Node {
         }
     }
 
-    /// The object is gone for good.
+    /// The object is gone. What waits for a route is not: whoever is asked about it already will tell.
     pub(super) fn route_forget(&mut self, key: &ObjectKey) {
-        if let Some(route) = self.routes.get_mut(key)
-            && !matches!(route.state, RouteState::Draining { .. })
-        {
-            route.state = RouteState::Unknown;
-            if route.is_idle() {
-                self.routes.remove(key);
+        let Some(route) = self.routes.get_mut(key) else { return };
+        match route.state {
+            RouteState::At { .. } | RouteState::Unknown => route.state = RouteState::Unknown,
+            RouteState::Locating | RouteState::Backoff if planted!("forgotten_route_keeps_its_queue") => {
+                route.state = RouteState::Unknown;
             }
+            RouteState::Locating | RouteState::Backoff | RouteState::Draining { .. } => return,
+        }
+        if route.is_idle() {
+            self.routes.remove(key);
         }
     }
 
