@@ -239,6 +239,10 @@ fn seeds_that_found_something() {
     // What a settling source held for an incarnation that had ended came to the next one behind later messages.
     histories(Profile::MOVES, 6_442..6_443);
     histories(Profile::MOVES, 11_419..11_420);
+    // The same with what came back refused after the object had been made anew.
+    histories(Profile::MOVES, 69_956..69_957);
+    // What waited for a route was forgotten with an object that could not be made.
+    histories(Profile::MOVES, 48_924..48_925);
     // The object was gone while a source that did not know went on accepting messages for it.
     histories(Profile::MOVES, 15_249..15_250);
     // A generation whose lease had ended came back and sent again what had run.

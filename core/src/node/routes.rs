@@ -149,10 +149,10 @@ impl Node {
                         self.end_message(key, &delivery, origin, Fate::Timeout);
                         continue;
                     }
-                    // What was accepted for an incarnation that has ended comes to the next one behind what was sent later.
+                    // What was sent to an incarnation that has ended comes to the next one behind what was sent later.
                     let anew = addressed(&delivery.message.to)
                         .is_some_and(|(_, before)| before.generation != fence.generation);
-                    if anew && matches!(origin, Origin::Accepted) && !planted!("next_incarnation_without_gap") {
+                    if anew && !planted!("next_incarnation_without_gap") {
                         self.event(Event::OrderGap { object: key.clone() });
                     }
                     delivery.message.to = address(key, fence.clone());
