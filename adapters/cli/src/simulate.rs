@@ -7,6 +7,7 @@ use rehome_tests::{Choice, Profile, Script, Summary, run, run_script, script_of,
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::io::BufRead as _;
+use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -148,7 +149,10 @@ impl Search<'_> {
 
     fn work(&self) {
         while let Some((profile, seed)) = self.next() {
-            let one = run(profile, seed, self.arguments.acts);
+            let acts = self.arguments.acts;
+            // A panic of a node is a fault like any other, and its seed must be told.
+            let one = catch_unwind(|| run(profile, seed, acts))
+                .unwrap_or_else(|_| Summary { faults: vec![String::from("panic: see above")], ..Summary::default() });
             let mut said = one.faults.first().cloned();
             if said.is_none() && self.arguments.twice && run(profile, seed, self.arguments.acts).trace != one.trace {
                 said = Some(String::from("the same seed made another history"));
@@ -260,12 +264,21 @@ fn report(arguments: &SimulateArgs, failed: &Failed) -> Failure {
     let Failed { profile, seed, said, kind: wanted } = failed;
     let acts = arguments.acts;
     say!("profile {}, seed {seed}, {acts} actions: {said}", profile.name);
-    if wanted.is_none() {
+    let again = format!(
+        "rehome simulate --profile {} --seeds {seed}..{} --acts {acts} finds it again",
+        profile.name,
+        seed.saturating_add(1)
+    );
+    // Another history of the same seed, or a panic: there is nothing to make small.
+    if wanted.as_deref().is_none_or(|kind| kind == "panic") {
+        say!("{again}");
         return Failure::Verdict;
     }
     let script = script_of(*profile, *seed, acts);
     say!("making it small: {} choices, {} things that happen", script.choices.len(), script.hits());
-    let small = shrink(script, arguments.tries, |script| kind(&run_script(*profile, script, 0)) == *wanted);
+    let small = shrink(script, arguments.tries, |script| {
+        catch_unwind(|| run_script(*profile, script, 0)).is_ok_and(|summary| kind(&summary) == *wanted)
+    });
     let shown = run_script(*profile, &small, 400);
     say!("small: {} actions, {} choices, {} things that happen", small.acts, small.choices.len(), small.hits());
     for line in shown.tail.lines().filter(|line| tells(line)) {
@@ -296,11 +309,7 @@ fn report(arguments: &SimulateArgs, failed: &Failed) -> Failure {
         Ok(Err(error)) => say!("{}: {error}", arguments.out.display()),
         Err(error) => say!("{error}"),
     }
-    say!(
-        "rehome simulate --profile {} --seeds {seed}..{} --acts {acts} finds it again",
-        profile.name,
-        seed.saturating_add(1)
-    );
+    say!("{again}");
     Failure::Verdict
 }
 
